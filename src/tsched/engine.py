@@ -1,0 +1,556 @@
+"""The scheduling engine: events in, commands out, nothing else.
+
+`handle(event, now)` is a pure state machine: no clock, no randomness, no I/O, and no exception for what the world or a client
+does wrong. It applies the event to the state, then decides; every decision is a command, applied at once and
+returned. `apply` replays a record of both without deciding (rule J3).
+
+How one group works, all of it in `_advance`:
+
+- *Held.* Nothing to do but to bring in the next job's state, where it fits beside the holder (prefetch).
+- *Idle.* The policy picks a request; what stands between it and its turn is memory. State that is parked is
+  restored as soon as it fits; when it does not, others are parked, the fewest that suffice. The request is granted
+  when its state is there, its working memory fits, and nobody unsafe is left on the devices.
+- *Reserved.* A request for several groups takes each as it comes free, and is granted all at once; meanwhile a short phase of
+  a resident job may slip in (backfill).
+
+`_tend` looks after states whose move failed, whose job is gone, or whose holder lost its lease: retry, then
+quarantine of that job, then discard, until the memory was seen free. All numbered rules are in docs/rules.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from heapq import heappop, heappush
+from typing import Any
+
+from tsched import eviction, snapshot, waitfor
+from tsched.commands import (
+    Command,
+    Discard,
+    Grant,
+    Hold,
+    Ignore,
+    Park,
+    Quarantine,
+    Refuse,
+    Restore,
+    Revoke,
+    Select,
+    Suspend,
+    WakeAt,
+)
+from tsched.events import (
+    Discarded,
+    Event,
+    EvictionForced,
+    JobLeft,
+    JobLost,
+    JobUpdated,
+    MoveFailed,
+    NodeLost,
+    NodeReturned,
+    Parked,
+    PhaseRequested,
+    PhaseYielded,
+    RequestCancelled,
+    Restarted,
+    Restored,
+    Woke,
+)
+from tsched.model import Group
+from tsched.policies import Policy
+from tsched.residency import Place, Standing
+from tsched.state import AWAY, SWITCH, GroupState, State
+from tsched.turns import Key, Lease, Request
+
+REATTACH_US = 60_000_000
+
+
+class Engine:
+    """Decides who holds which group and whose state is in memory; see the module's text."""
+
+    def __init__(self, groups: Iterable[Group], policy: Policy, *, reattach_us: int = REATTACH_US) -> None:
+        self.policy = policy
+        self.state = State(groups, policy, reattach_us)
+        self._out: list[Command] = []
+        self._dirty: dict[str, None] = {}
+        self._alarms: list[tuple[int, int, str, str]] = []
+        self._alarm_seq = 0
+
+    # ----------------------------------------------------------------- surface
+
+    def handle(self, event: Event, now: int) -> list[Command]:
+        """Take note of what happened at `now` (microseconds, never less than before) and answer what to do."""
+        self._out = []
+        state = self.state
+        before = self._holds_of(event)
+        ignored = state.happened(event, max(now, state.now))
+        if ignored:
+            self._do(Ignore(ignored))
+            return self._out
+        self._react(event, before)
+        while self._dirty:
+            name = next(iter(self._dirty))
+            del self._dirty[name]
+            self._advance(name, state.groups[name])
+        self._set_alarm()
+        return self._out
+
+    def apply(self, event: Event, commands: Sequence[Command], now: int) -> None:
+        """Replay one record: the state changes as it did then, whatever would be decided today."""
+        self.state.happened(event, max(now, self.state.now))
+        for command in commands:
+            self.state.done(command)
+
+    def snapshot(self) -> dict[str, Any]:
+        """The whole state as JSON-able data, between two events."""
+        return snapshot.take(self.state)
+
+    @classmethod
+    def restore(
+        cls, data: dict[str, Any], groups: Iterable[Group], policy: Policy, *, reattach_us: int = REATTACH_US
+    ) -> Engine:
+        """An engine as it was when `data` was taken; raises `JournalError` where it does not fit `groups`."""
+        engine = cls(groups, policy, reattach_us=reattach_us)
+        snapshot.load(engine.state, data)
+        return engine
+
+    def wake_at(self) -> int | None:
+        """When the next `Woke` is due."""
+        return self.state.wake_us
+
+    # --------------------------------------------------------------- reactions
+
+    def _do(self, command: Command) -> None:
+        self.state.done(command)
+        self._out.append(command)
+
+    def _touch(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name in self.state.groups:
+                self._dirty[name] = None
+
+    def _holds_of(self, event: Event) -> tuple[str, ...]:
+        """The groups that change hands with this event: known before it is applied."""
+        match event:
+            case PhaseYielded(lease_id) if (lease := self.state.leases.get(lease_id)) is not None:
+                return tuple(lease.tokens)
+            case RequestCancelled(client, request) if (waiting := self.state.requests.get((client, request))) is not None:
+                return waiting.groups
+            case Parked(op) | Restored(op) | Discarded(op) | MoveFailed(op) if op in self.state.moves:
+                return (self.state.moves[op][0],)
+            case _:
+                return ()
+
+    def _react(self, event: Event, groups: tuple[str, ...]) -> None:
+        self._touch(groups)
+        match event:
+            case PhaseRequested():
+                self._asked(event)
+            case PhaseYielded():
+                self._consider_hold(groups)
+                self._orphan_nested(event.lease)
+            case JobLeft(job):
+                self._bereave(job, "job_left", f"job {job!r} has left")
+            case JobLost(job, reason):
+                self._bereave(job, "job_left", f"job {job!r} was lost" + (f": {reason}" if reason else ""))
+            case EvictionForced(name, job):
+                self._evicted(name, job)
+            case NodeLost(name) | NodeReturned(name):
+                self._touch([name])
+            case JobUpdated():
+                self._touch(self.state.groups)
+            case Restarted():
+                self._restarted()
+            case Woke():
+                self._ring()
+            case _:
+                pass
+
+    def _asked(self, event: PhaseRequested) -> None:
+        state = self.state
+        key = (event.client, event.request)
+        request = state.requests.get(key)
+        lease = state.holding.get(key)
+        if lease is not None and not lease.suspended:
+            self._do(_grant(lease, lease.tokens, waited_us=lease.granted_us - lease.request.arrived_us))
+            return
+        if request is None or request.seq != state.next_seq - 1:
+            return
+        refusal = self._refusal(request)
+        if refusal is not None:
+            self._refuse(request, *refusal)
+            return
+        self._touch(request.groups)
+        if request.within is not None:
+            self._touch(name for name, group in state.groups.items() if group.nested or group.reserving)
+
+    def _refusal(self, request: Request) -> tuple[str, str] | None:
+        """Why this request can never be granted, as (code, text); None when it can (rules E2, E6, E7)."""
+        state = self.state
+        groups, job = request.groups, state.jobs.get(request.job)
+        if not groups or len(set(groups)) != len(groups):
+            return "bad_request", f"job {request.job!r} must name each group once, at least one, not {list(groups)}"
+        for name in groups:
+            if name not in state.groups:
+                return "unknown_group", f"no group {name!r}; there are: {', '.join(sorted(state.groups))}"
+        if job is None:
+            return "unknown_job", f"job {request.job!r} is not registered: add it before it asks for a turn"
+        if job.name in state.quarantined:
+            return "quarantined", f"job {job.name!r} is quarantined ({state.quarantined[job.name]}): readmit it first"
+        for name in groups:
+            if state.groups[name].ledger.never_fits(job):
+                return "never_fits", self._too_large(name, request.job)
+        return self._nesting_refusal(request)
+
+    def _too_large(self, name: str, job_name: str) -> str:
+        ledger, job = self.state.groups[name].ledger, self.state.jobs[job_name]
+        return (
+            f"job {job_name!r} needs {ledger.size(job)} state and {ledger.working(job)} working bytes "
+            f"on group {name!r}, which has {ledger.capacity}"
+        )
+
+    def _nesting_refusal(self, request: Request) -> tuple[str, str] | None:
+        if request.within is None:
+            return None
+        state = self.state
+        parent = state.leases.get(request.within)
+        if parent is None or parent.suspended:
+            return "unknown_lease", f"lease {request.within}, within which job {request.job!r} asks, has ended"
+        if parent.nested != request.key:
+            return "bad_request", f"lease {parent.id} of job {parent.job!r} waits for other groups already: one at a time"
+        for name in request.groups:
+            if name in parent.tokens:
+                return "already_held", f"lease {parent.id} of job {parent.job!r} holds group {name!r} already"
+        chain = waitfor.path(state, request, parent.id)
+        if chain is None:
+            return None
+        return "deadlock", f"this would be a deadlock: {waitfor.describe(state, request, chain)}"
+
+    def _refuse(self, request: Request, code: str, detail: str) -> None:
+        self._touch(request.groups)
+        self._do(Refuse(request.client, request.number, code, detail))
+
+    def _revoke(self, lease: Lease, groups: tuple[str, ...], reason: str) -> None:
+        """End a turn; the job may still compute, so it must be seen off before the next grant (rule E12)."""
+        self._touch(groups)
+        nested, waiting = lease.nested, self.state.requests.get(lease.request.key)
+        if lease.suspended and waiting is not None:
+            self._refuse(waiting, "lease_lost", reason)
+            return
+        self._do(Revoke(lease.id, groups, reason))
+        if nested is not None and lease.id not in self.state.leases:
+            self._refuse(self.state.requests[nested], "unknown_lease", f"the lease that it asked within ended: {reason}")
+
+    def _orphan_nested(self, lease_id: int) -> None:
+        """A lease that is over holds nothing: what waited within it waits as an ordinary request, no cycle can pass it."""
+        if lease_id not in self.state.leases:
+            self._touch(name for name, group in self.state.groups.items() if group.nested)
+
+    def _bereave(self, job: str, code: str, detail: str) -> None:
+        state = self.state
+        for request in [request for request in state.requests.values() if request.job == job]:
+            self._refuse(request, code, detail)
+        for lease in [lease for lease in state.leases.values() if lease.job == job]:
+            self._revoke(lease, tuple(lease.tokens), detail)
+        self._touch(name for name, group in state.groups.items() if job in group.uneasy)
+
+    def _evicted(self, name: str, job: str) -> None:
+        holder = self.state.groups[name].holder
+        if holder is not None and holder.job == job:
+            self._revoke(holder, (name,), f"an operator evicted job {job!r} from group {name!r}")
+        self._touch([name])
+
+    def _restarted(self) -> None:
+        """Ask again for every move under way, and let clients come back (rules J4, J5)."""
+        state = self.state
+        self._alarms.clear()
+        for name, group in state.groups.items():
+            for place in group.ledger.places.values():
+                group.uneasy[place.job] = None
+                if place.pending:
+                    self._do(self._move(_KIND[place.standing], name, place, again=True))
+                if place.failed:
+                    self._alarm(place.retry_us, "place", name)
+            if group.hold is not None:
+                self._alarm(group.hold[1], "hold", name)
+            self._touch([name])
+        for lease in state.leases.values():
+            self._watch(lease)
+
+    # ------------------------------------------------------------------ alarms
+
+    def _alarm(self, when: int, kind: str, what: str) -> None:
+        self._alarm_seq += 1
+        heappush(self._alarms, (when, self._alarm_seq, kind, what))
+
+    def _watch(self, lease: Lease) -> None:
+        due = self._lease_due(lease)
+        if due is not None:
+            self._alarm(due, "lease", str(lease.id))
+
+    def _lease_due(self, lease: Lease) -> int | None:
+        """When this lease needs a look: it expires, has held too long, or may be suspended."""
+        if lease.suspended:
+            return None
+        times = [time for time in (lease.due_us, lease.ends_us, self._quantum_end(lease)) if time is not None]
+        return min(times) if times else None
+
+    def _quantum_end(self, lease: Lease) -> int | None:
+        if len(lease.tokens) != 1:
+            return None
+        group = self.state.groups[next(iter(lease.tokens))].group
+        if not group.suspendable or group.max_phase_us is None:
+            return None
+        end = lease.since_us + group.max_phase_us
+        return end if end > self.state.now else None
+
+    def _set_alarm(self) -> None:
+        alarms = self._alarms
+        while alarms and alarms[0][2] == "lease" and int(alarms[0][3]) not in self.state.leases:
+            heappop(alarms)
+        if alarms and (self.state.wake_us is None or alarms[0][0] < self.state.wake_us):
+            self._do(WakeAt(alarms[0][0]))
+
+    def _ring(self) -> None:
+        now = self.state.now
+        while self._alarms and self._alarms[0][0] <= now:
+            _, _, kind, what = heappop(self._alarms)
+            if kind == "lease":
+                self._look_at(self.state.leases.get(int(what)))
+            else:
+                self._touch([what])
+
+    def _look_at(self, lease: Lease | None) -> None:
+        if lease is None or lease.suspended:
+            return
+        now = self.state.now
+        groups = tuple(lease.tokens)
+        if lease.ends_us is not None and lease.ends_us <= now:
+            self._revoke(lease, groups, f"job {lease.job!r} held {', '.join(groups)} longer than max_hold_us allows")
+        elif lease.due_us is not None and lease.due_us <= now:
+            self._revoke(lease, groups, f"the lease of job {lease.job!r} on {', '.join(groups)} was not renewed in time")
+        else:
+            self._touch(groups)
+            self._watch(lease)
+
+    # -------------------------------------------------------------- one group
+
+    def _advance(self, name: str, group: GroupState) -> None:
+        if group.uneasy:
+            self._tend(name, group)
+        if group.lost:
+            return
+        if group.holder is not None:
+            self._while_held(name, group, group.holder)
+            return
+        request = self._next(name, group)
+        if request is None:
+            return
+        job = self.state.jobs[request.job]
+        if group.ledger.never_fits(job):
+            self._refuse(request, "never_fits", self._too_large(name, request.job))
+        elif self._grantable(request):
+            self._grant(request)
+        else:
+            if group.selected is not request:
+                self._do(Select(name, request.client, request.number))
+                self._touch(other for other in request.groups if other != name)
+            self._make_ready(name, group, request)
+            if len(request.groups) > 1:
+                self._backfill(name, group, request)
+
+    def _next(self, name: str, group: GroupState) -> Request | None:
+        """Who is next on this idle group (rules E3, E8, E9, P8)."""
+        selected = group.selected
+        if selected is not None and len(selected.groups) == 1:
+            return selected
+        for nested in group.nested:
+            if any(r is not nested and waitfor.path(self.state, r, nested.within or 0) for r in group.reserving):
+                return nested
+        if selected is not None:
+            return selected
+        if group.reserving:
+            return group.reserving[0]
+        if group.hold is not None and group.hold[1] > self.state.now:
+            waiting = group.by_job.get(group.hold[0])
+            return waiting[0] if waiting else None
+        if self.policy.window == 1:
+            return group.queue.head()
+        first = group.queue.first(self.policy.window)
+        return first[self.policy.choose(first, lambda r: _is_resident(group, r.job))] if first else None
+
+    def _grantable(self, request: Request) -> bool:
+        """Every group is this request's to take, its state is there, and nobody unsafe is left (rule E5)."""
+        job = self.state.jobs[request.job]
+        for name in request.groups:
+            group = self.state.groups[name]
+            ledger = group.ledger
+            place = ledger.places.get(job.name)
+            if group.holder is not None or ledger.unsafe or group.lost:
+                return False
+            if group.selected is not request and len(request.groups) > 1 and self._next(name, group) is not request:
+                return False
+            if place is not None and place.standing is not Standing.RESIDENT:
+                return False
+            if not ledger.fits(ledger.needed(job)):
+                return False
+        return True
+
+    def _grant(self, request: Request, backfills: Key | None = None) -> None:
+        state = self.state
+        places = [state.groups[name].ledger.places.get(request.job) for name in request.groups]
+        tokens = {name: state.groups[name].token + 1 for name in request.groups}
+        lease_id = request.resumes or state.next_lease
+        self._do(
+            Grant(
+                lease_id,
+                request.client,
+                request.number,
+                request.job,
+                tokens,
+                request.phase,
+                state.now - request.arrived_us,
+                any(place is not None and place.restored for place in places),
+                backfills,
+            )
+        )
+        self._watch(state.leases[lease_id])
+        self._touch(request.groups)
+
+    def _make_ready(self, name: str, group: GroupState, request: Request) -> None:
+        """Bring the request's state in, and others' out where memory is short (rules R3 to R6)."""
+        ledger = group.ledger
+        job = self.state.jobs[request.job]
+        for victim in eviction.victims(self.state, group, job):
+            self._do(self._move(Park, name, victim))
+        place = ledger.places.get(job.name)
+        if place is not None and place.standing is Standing.PARKED and ledger.fits(place.size_bytes):
+            self._do(self._move(Restore, name, place))
+
+    def _backfill(self, name: str, group: GroupState, reservation: Request) -> None:
+        """Let a resident job's short phase in while the reservation waits for other groups (rule E10)."""
+        held = waitfor.blockers(self.state, reservation)
+        if not held or reservation.overrun or group.ledger.unsafe:
+            return
+        ends = max(lease.since_us - lease.ran_us + lease.request.estimate_us for lease in held)
+        for request in self._resident_waiters(group):
+            fits = group.ledger.fits(group.ledger.needed(self.state.jobs[request.job]))
+            if fits and len(request.groups) == 1 and self.state.now + request.estimate_us <= ends:
+                self._grant(request, reservation.key)
+                return
+
+    def _resident_waiters(self, group: GroupState) -> list[Request]:
+        waiting = (r for place in group.ledger.places.values() for r in group.by_job.get(place.job, ()))
+        return sorted((r for r in waiting if _is_resident(group, r.job)), key=lambda request: request.seq)
+
+    def _while_held(self, name: str, group: GroupState, holder: Lease) -> None:
+        """Suspend a holder that is over its time, or bring in who is next beside it (rules E13, R7)."""
+        head = group.queue.head()
+        if head is None:
+            return
+        if self._may_suspend(group, holder) and len(head.groups) == 1:
+            self._do(Suspend(holder.id))
+            self._do(Select(name, head.client, head.number))
+            self._touch([name])
+            return
+        place = group.ledger.places.get(head.job)
+        if not group.group.prefetch or place is None or place.standing is not Standing.PARKED or head.job == holder.job:
+            return
+        if any(other.standing is Standing.RESTORING for other in group.ledger.places.values()):
+            return
+        working = group.ledger.working(self.state.jobs[holder.job]) if holder.job in self.state.jobs else 0
+        if group.ledger.fits(place.size_bytes + working):
+            self._do(self._move(Restore, name, place))
+
+    def _may_suspend(self, group: GroupState, holder: Lease) -> bool:
+        limit = group.group.max_phase_us
+        if limit is None or not group.group.suspendable or len(holder.tokens) > 1 or holder.nested is not None:
+            return False
+        return self.state.now >= holder.since_us + limit and not group.reserving
+
+    def _consider_hold(self, groups: tuple[str, ...]) -> None:
+        """Keep a group for the job that just left, if it is back before a switch would pay (rule P8)."""
+        limit = self.policy.linger_us
+        for name in groups if limit else ():
+            group = self.state.groups[name]
+            head = group.queue.head()
+            job = eviction.last_to_leave(group)
+            if group.holder or head is None or head.skips or job is None or _is_resident(group, head.job):
+                continue
+            away = self.state.estimates.known(job, AWAY + name)
+            switch = self.state.estimates.known(SWITCH, name)
+            if away is not None and switch is not None and away <= min(switch, limit):
+                until = self.state.now + min(switch, limit)
+                self._do(Hold(name, job, until))
+                self._alarm(until, "hold", name)
+
+    # ---------------------------------------------------------- care of states
+
+    def _tend(self, name: str, group: GroupState) -> None:
+        """Look after every state that cannot stay as it is (rules E12, E15 to E17)."""
+        for job in list(group.uneasy):
+            place = group.ledger.places.get(job)
+            kind = self._care(group, place) if place is not None else None
+            if place is not None and kind is not None:
+                self._do(self._move(kind, name, place))
+            if place is None or place.pending or not (place.failed or place.unsafe or place.doomed):
+                group.uneasy.pop(job, None)
+
+    def _care(self, group: GroupState, place: Place) -> type[Park | Restore | Discard] | None:
+        """The move that this state needs now, if any."""
+        if group.lost:
+            return None
+        if place.doomed and place.standing is not Standing.DISCARDING:
+            return Discard
+        if place.pending:
+            return None
+        if not place.failed:
+            return Park if place.unsafe and place.standing is Standing.RESIDENT else None
+        if place.standing is Standing.DISCARDING:
+            if place.retry_us <= self.state.now:
+                return Discard
+            self._alarm(place.retry_us, "place", group.group.name)
+            return None
+        if place.attempts <= group.group.retries:
+            return _KIND[place.standing]
+        self._quarantine(group.group.name, place)
+        return Park if place.standing is Standing.RESTORING else Discard
+
+    def _quarantine(self, name: str, place: Place) -> None:
+        job = place.job
+        if job in self.state.quarantined or job not in self.state.jobs:
+            return
+        reason = f"{place.standing.value} on group {name!r} failed {place.attempts} times"
+        self._do(Quarantine(job, reason))
+        for request in [request for request in self.state.requests.values() if request.job == job]:
+            self._refuse(request, "quarantined", f"job {job!r} was quarantined: {reason}")
+
+    def _move(self, kind: type[Park | Restore | Discard], name: str, place: Place, again: bool = False) -> Park | Restore | Discard:
+        state = self.state
+        group = state.groups[name]
+        nodes = tuple(place.pending) if again else group.group.nodes
+        op = place.op if again else state.next_op
+        token = place.token if again else group.token + 1
+        job = state.jobs.get(place.job)
+        size = job.state_bytes.get(name, 0) if job is not None else 0
+        return kind(op, name, place.job, token, nodes, group.group.move_timeout_us, size)
+
+
+_KIND: dict[Standing, type[Park | Restore | Discard]] = {
+    Standing.PARKING: Park,
+    Standing.RESTORING: Restore,
+    Standing.DISCARDING: Discard,
+}
+
+
+def _is_resident(group: GroupState, job: str) -> bool:
+    place = group.ledger.places.get(job)
+    return place is not None and place.standing is Standing.RESIDENT and not place.unsafe
+
+
+def _grant(lease: Lease, tokens: dict[str, int], waited_us: int) -> Grant:
+    request = lease.request
+    return Grant(
+        lease.id, request.client, request.number, request.job, dict(tokens), request.phase, waited_us, lease.restored
+    )

@@ -1,0 +1,544 @@
+"""What is: the engine's state, and how events and commands change it.
+
+`happened` applies an event, `done` a command; neither decides anything. The state after a log of both is the same
+whoever decided them, so a restart replays its log even where a newer engine would decide otherwise (rule J3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tsched.commands import (
+    Command,
+    Discard,
+    Grant,
+    Hold,
+    Ignore,
+    Park,
+    Quarantine,
+    Refuse,
+    Restore,
+    Revoke,
+    Select,
+    Suspend,
+    WakeAt,
+)
+from tsched.estimates import Estimates
+from tsched.events import (
+    Discarded,
+    Event,
+    EvictionForced,
+    JobAdded,
+    JobLeft,
+    JobLost,
+    JobReadmitted,
+    JobUpdated,
+    LeaseRenewed,
+    MoveFailed,
+    NodeLost,
+    NodeReturned,
+    Parked,
+    PhaseRequested,
+    PhaseYielded,
+    RequestCancelled,
+    Restarted,
+    Restored,
+    Woke,
+)
+from tsched.model import Group, Job
+from tsched.policies import Policy
+from tsched.residency import Ledger, Place, Standing
+from tsched.turns import Key, Lease, Request
+from tsched.waiting import WaitQueue
+
+BACKOFF_US = 1_000_000
+BACKOFF_MAX_US = 60_000_000
+AWAY = "\x00away"
+SWITCH = "\x00switch"
+
+
+class GroupState:
+    """One group: who holds it, who waits, who is next, and who is in its memory."""
+
+    __slots__ = (
+        "by_job",
+        "group",
+        "hold",
+        "holder",
+        "idle_since",
+        "ledger",
+        "lost",
+        "nested",
+        "queue",
+        "reserving",
+        "selected",
+        "token",
+        "uneasy",
+    )
+    uneasy: dict[str, None]
+    """Jobs whose state here may need care: a note to self of the engine, rebuilt after a restart."""
+
+    def __init__(self, group: Group, policy: Policy) -> None:
+        self.group = group
+        self.ledger = Ledger(group)
+        self.queue = WaitQueue(group.name, policy)
+        self.holder: Lease | None = None
+        self.selected: Request | None = None
+        self.reserving: list[Request] = []
+        self.nested: list[Request] = []
+        self.by_job: dict[str, list[Request]] = {}
+        self.uneasy = {}
+        self.lost: dict[str, str] = {}
+        self.hold: tuple[str, int] | None = None
+        self.token = 0
+        self.idle_since = 0
+
+
+class State:
+    """Everything that the engine knows. Read it; only `happened` and `done` write it."""
+
+    def __init__(self, groups: Iterable[Group], policy: Policy, reattach_us: int) -> None:
+        self.policy = policy
+        self.reattach_us = reattach_us
+        self.now = 0
+        self.groups = {group.name: GroupState(group, policy) for group in groups}
+        self.jobs: dict[str, Job] = {}
+        self.quarantined: dict[str, str] = {}
+        self.requests: dict[Key, Request] = {}
+        self.leases: dict[int, Lease] = {}
+        self.holding: dict[Key, Lease] = {}
+        self.moves: dict[int, tuple[str, str]] = {}
+        self.estimates = Estimates()
+        self.next_seq = 1
+        self.next_lease = 1
+        self.next_op = 1
+        self.wake_us: int | None = None
+
+    # ------------------------------------------------------------------ events
+
+    def happened(self, event: Event, now: int) -> str:
+        """Apply what happened; answers why nothing changed, or an empty string."""
+        self.now = now
+        match event:
+            case PhaseRequested():
+                return self._requested(event)
+            case PhaseYielded(lease, groups):
+                return self._yielded(lease, groups)
+            case Parked(op, node) | Restored(op, node) | Discarded(op, node):
+                return self._moved(op, node, failed=False)
+            case MoveFailed(op, node):
+                return self._moved(op, node, failed=True)
+            case Woke():
+                self.wake_us = None
+                return ""
+            case LeaseRenewed(lease):
+                return self._renewed(lease)
+            case RequestCancelled(client, request):
+                return self._cancelled((client, request))
+            case JobAdded(job):
+                return self._added(job)
+            case JobUpdated(job):
+                return self._updated(job)
+            case JobLeft(name) | JobLost(name):
+                return self._gone(name)
+            case JobReadmitted(name):
+                return "" if self.quarantined.pop(name, None) is not None else f"job {name!r} is not quarantined"
+            case NodeLost(name, node, reason):
+                return self._node(name, node, reason)
+            case NodeReturned(name, node):
+                return self._node(name, node, None)
+            case EvictionForced(name, job):
+                return self._evicted(name, job)
+            case Restarted():
+                self._restarted()
+                return ""
+
+    def _requested(self, event: PhaseRequested) -> str:
+        key = (event.client, event.request)
+        request, lease = self.requests.get(key), self.holding.get(key)
+        if lease is not None:
+            lease.attached = True
+            lease.due_us = self._due(lease.request)
+            lease.request.attached = True
+        if request is not None:
+            request.attached = True
+        if request is not None or lease is not None:
+            return ""
+        job = self.jobs.get(event.job)
+        phase_estimate = self.estimates.estimate(event.job, event.phase, event.estimate_us)
+        request = Request(
+            client=event.client,
+            number=event.request,
+            job=event.job,
+            owner=job.account if job else event.job,
+            weight_milli=max(1, round(job.weight * 1000)) if job else 1000,
+            groups=event.groups,
+            phase=event.phase,
+            estimate_us=phase_estimate,
+            remaining_us=event.remaining_us,
+            arrived_us=self.now,
+            seq=self.next_seq,
+            within=event.within,
+            ttl_us=event.ttl_us,
+        )
+        self.next_seq += 1
+        self.requests[key] = request
+        if job is not None and all(name in self.groups for name in event.groups):
+            self._enqueue(request)
+        return ""
+
+    def _enqueue(self, request: Request, ranks: dict[str, int] | None = None) -> None:
+        for name in request.groups:
+            group = self.groups[name]
+            group.queue.push(request, ranks.get(name) if ranks else None)
+            line = group.by_job.get(request.job)
+            if line is None:
+                line = group.by_job[request.job] = []
+            line.append(request)
+            if len(line) > 1 and line[-2].seq > request.seq:
+                line.sort(key=_by_arrival)
+            place = group.ledger.places.get(request.job)
+            if place is not None and place.left_us:
+                self.estimates.observe(request.job, AWAY + name, self.now - place.left_us)
+                place.left_us = 0
+        if request.within is not None:
+            parent = self.leases.get(request.within)
+            if parent is not None and parent.nested is None:
+                parent.nested = request.key
+            for name in request.groups:
+                self.groups[name].nested.append(request)
+                self.groups[name].nested.sort(key=_by_arrival)
+
+    def readmit(self, request: Request, ranks: dict[str, int]) -> None:
+        """Put a request of a snapshot back where it stood."""
+        self.requests[request.key] = request
+        self._enqueue(request, ranks)
+        if request.reserved_seq is not None:
+            self._reserve(request)
+
+    def _reserve(self, request: Request) -> None:
+        for name in request.groups:
+            self.groups[name].reserving.append(request)
+            self.groups[name].reserving.sort(key=lambda each: each.reserved_seq or 0)
+
+    def _dequeue(self, request: Request) -> None:
+        """The request leaves every line; groups that were being made ready for it choose again."""
+        del self.requests[request.key]
+        for name in request.groups:
+            group = self.groups.get(name)
+            if group is None or request not in group.queue:
+                continue
+            group.queue.remove(request)
+            line = group.by_job[request.job]
+            if len(line) == 1:
+                del group.by_job[request.job]
+            else:
+                line.remove(request)
+            if group.selected is request:
+                group.selected = None
+            if request.reserved_seq is not None:
+                group.reserving.remove(request)
+            if request.within is not None:
+                group.nested.remove(request)
+        if request.within is not None:
+            parent = self.leases.get(request.within)
+            if parent is not None and parent.nested == request.key:
+                parent.nested = None
+
+    def _cancelled(self, key: Key) -> str:
+        request = self.requests.get(key)
+        if request is None:
+            return "no such request is waiting"
+        self._dequeue(request)
+        if request.resumes is not None:
+            self._end(self.leases[request.resumes])
+        return ""
+
+    def _yielded(self, lease_id: int, groups: tuple[str, ...]) -> str:
+        lease = self.leases.get(lease_id)
+        if lease is None:
+            return f"lease {lease_id} has ended"
+        if lease.suspended:
+            self._dequeue(self.requests[lease.request.key])
+        self._observe(lease)
+        self._give_back(lease, groups or tuple(lease.tokens))
+        return ""
+
+    def _observe(self, lease: Lease) -> None:
+        length = lease.ran_us + (0 if lease.suspended else self.now - lease.since_us)
+        self.estimates.observe(lease.job, lease.request.phase, length)
+        if lease.backfills is not None and length > lease.request.estimate_us:
+            reservation = self.requests.get(lease.backfills)
+            if reservation is not None:
+                reservation.overrun = True
+
+    def _give_back(self, lease: Lease, groups: Iterable[str], unsafe: bool = False) -> None:
+        length = lease.ran_us + (0 if lease.suspended else self.now - lease.since_us)
+        for name in groups:
+            if lease.tokens.pop(name, None) is None:
+                continue
+            group = self.groups[name]
+            if group.holder is lease:
+                group.holder = None
+                group.idle_since = self.now
+            self.policy.released(lease.request, name, length)
+            group.queue.recharge(lease.request)
+            place = group.ledger.places.get(lease.job)
+            if place is not None:
+                place.left_us = self.now
+                if unsafe:
+                    group.ledger.set_unsafe(place, True)
+                    group.uneasy[lease.job] = None
+        if not lease.tokens:
+            self._end(lease)
+
+    def _end(self, lease: Lease) -> None:
+        del self.leases[lease.id]
+        del self.holding[lease.request.key]
+
+    def _renewed(self, lease_id: int) -> str:
+        lease = self.leases.get(lease_id)
+        if lease is None:
+            return f"lease {lease_id} has ended"
+        lease.attached = True
+        lease.due_us = self._due(lease.request)
+        return ""
+
+    def _due(self, request: Request) -> int | None:
+        """When a lease granted or renewed now ends by itself."""
+        limits = [request.ttl_us, *(self.groups[name].group.lease_ttl_us for name in request.groups)]
+        known = [limit for limit in limits if limit is not None]
+        if not request.attached:
+            known.append(self.reattach_us)
+        return self.now + min(known) if known else None
+
+    def _moved(self, op: int, node: str, failed: bool) -> str:
+        where = self.moves.get(op)
+        if where is None:
+            return f"operation {op} is over"
+        group = self.groups[where[0]]
+        place = group.ledger.places[where[1]]
+        if node not in place.pending:
+            return f"node {node!r} of operation {op} has answered"
+        place.pending.remove(node)
+        if failed:
+            place.failed.append(node)
+        if not place.pending:
+            del self.moves[op]
+            group.uneasy[place.job] = None
+            if place.failed:
+                place.retry_us = self.now + min(BACKOFF_MAX_US, BACKOFF_US << min(place.attempts, 10))
+            else:
+                self._arrived(group, place)
+        return ""
+
+    def _arrived(self, group: GroupState, place: Place) -> None:
+        """Every node confirmed the move."""
+        place.attempts = 0
+        match place.standing:
+            case Standing.PARKING:
+                place.standing = Standing.PARKED
+                group.ledger.set_on_device(place, False)
+                group.ledger.set_unsafe(place, False)
+            case Standing.RESTORING:
+                place.standing = Standing.RESIDENT
+                place.restored = True
+            case _:
+                group.ledger.remove(place.job)
+                group.uneasy.pop(place.job, None)
+
+    def _added(self, job: Job) -> str:
+        if job.name in self.jobs:
+            return f"job {job.name!r} is registered already"
+        self.jobs[job.name] = job
+        return ""
+
+    def _updated(self, job: Job) -> str:
+        if job.name not in self.jobs:
+            return f"job {job.name!r} is not registered"
+        self.jobs[job.name] = job
+        for group in self.groups.values():
+            group.ledger.resize(job)
+        return ""
+
+    def _gone(self, name: str) -> str:
+        if self.jobs.pop(name, None) is None:
+            return f"job {name!r} is not registered"
+        self.quarantined.pop(name, None)
+        self.estimates.forget(name)
+        for group in self.groups.values():
+            place = group.ledger.places.get(name)
+            if place is not None:
+                place.doomed = True
+                group.uneasy[name] = None
+        return ""
+
+    def _node(self, name: str, node: str, reason: str | None) -> str:
+        group = self.groups.get(name)
+        if group is None or node not in group.group.nodes:
+            return f"group {name!r} has no node {node!r}"
+        if reason is not None:
+            group.lost[node] = reason
+            return ""
+        if group.lost.pop(node, None) is None:
+            return f"node {node!r} was not lost"
+        for place in group.ledger.places.values():
+            if place.failed:
+                place.attempts = 0
+                place.retry_us = self.now
+                group.uneasy[place.job] = None
+        return ""
+
+    def _evicted(self, name: str, job: str) -> str:
+        group = self.groups.get(name)
+        if group is None or job not in group.ledger.places:
+            return f"job {job!r} has no state on group {name!r}"
+        place = group.ledger.places[job]
+        self.moves.pop(place.op, None)
+        group.ledger.remove(job)
+        group.uneasy.pop(job, None)
+        return ""
+
+    def _restarted(self) -> None:
+        for request in self.requests.values():
+            request.attached = False
+        for lease in self.leases.values():
+            lease.attached = lease.request.attached = False
+            if not lease.suspended:
+                lease.due_us = self._due(lease.request)
+
+    # ---------------------------------------------------------------- commands
+
+    def done(self, command: Command) -> None:
+        """Apply a decision."""
+        match command:
+            case Grant():
+                self._granted(command)
+            case Refuse(client, request):
+                waiting = self.requests.get((client, request))
+                if waiting is not None:
+                    self._dequeue(waiting)
+                    if waiting.resumes is not None and waiting.resumes in self.leases:
+                        self._end(self.leases[waiting.resumes])
+            case Select(name, client, request):
+                self._selected(self.groups[name], self.requests[client, request])
+            case Park(op, name, job) | Restore(op, name, job) | Discard(op, name, job):
+                self._moving(command, op, self.groups[name], job)
+            case Revoke(lease, groups):
+                self._give_back(self.leases[lease], groups, unsafe=True)
+            case Suspend(lease):
+                self._suspended(self.leases[lease])
+            case Hold(name, job, until):
+                self.groups[name].hold = (job, until)
+            case Quarantine(job, reason):
+                self.quarantined[job] = reason
+            case WakeAt(when):
+                self.wake_us = when
+            case Ignore():
+                pass
+
+    def _granted(self, grant: Grant) -> None:
+        lease = self.leases.get(grant.lease)
+        if lease is not None and not lease.suspended:
+            return
+        request = self.requests[grant.client, grant.request]
+        self._count_skips(request)
+        ranks = {name: rank for name in request.groups if (rank := self.groups[name].queue.rank_of(request)) is not None}
+        self._dequeue(request)
+        now = self.now
+        if lease is None:
+            lease = Lease(grant.lease, request, dict(grant.tokens), now, now)
+            lease.restored, lease.ranks, lease.backfills = grant.restored, ranks, grant.backfills
+            self.leases[lease.id] = lease
+            self.holding[request.key] = lease
+            self.next_lease = grant.lease + 1
+        else:
+            lease.suspended = False
+            lease.since_us = now
+            lease.tokens = dict(grant.tokens)
+        lease.attached = request.attached
+        lease.due_us = self._due(request)
+        holds = [h for name in request.groups if (h := self.groups[name].group.max_hold_us) is not None]
+        lease.ends_us = now + min(holds) - lease.ran_us if holds else None
+        for name, token in grant.tokens.items():
+            self._occupy(self.groups[name], lease, token, grant.restored)
+
+    def _count_skips(self, request: Request) -> None:
+        """Those who stood before this one were passed over once more (rules P7, P8, E10)."""
+        for name in request.groups:
+            group = self.groups[name]
+            if self.policy.window == 1:
+                head = group.queue.head()
+                if head is not None and head is not request:
+                    head.skips += 1
+                continue
+            for other in group.queue.first(self.policy.window):
+                if other is request:
+                    break
+                other.skips += 1
+
+    def _occupy(self, group: GroupState, lease: Lease, token: int, restored: bool) -> None:
+        request = lease.request
+        name = group.group.name
+        ledger = group.ledger
+        place = ledger.places.get(request.job)
+        if place is None:
+            ledger.add(Place(request.job, Standing.RESIDENT, ledger.size(self.jobs[request.job])))
+        else:
+            place.restored = place.prefetched = False
+            place.left_us = 0
+        switch = max(0, self.now - max(group.idle_since, request.arrived_us)) if restored else 0
+        if restored:
+            self.estimates.observe(SWITCH, name, switch)
+        group.holder = lease
+        group.token = token
+        group.hold = None
+        if lease.ran_us == 0:
+            self.policy.granted(request, name, switch)
+            group.queue.recharge(request)
+
+    def _selected(self, group: GroupState, request: Request) -> None:
+        group.selected = request
+        if len(request.groups) > 1 and request.reserved_seq is None:
+            request.reserved_seq = self.next_seq
+            self.next_seq += 1
+            self._reserve(request)
+
+    def _moving(self, move: Park | Restore | Discard, op: int, group: GroupState, job: str) -> None:
+        ledger = group.ledger
+        place = ledger.places[job]
+        standing = {Park: Standing.PARKING, Restore: Standing.RESTORING, Discard: Standing.DISCARDING}[type(move)]
+        if place.op != op:
+            self.moves.pop(place.op, None)
+            place.attempts = place.attempts + 1 if place.standing is standing else 1
+        place.standing = standing
+        place.op, place.token = op, move.token
+        place.pending, place.failed = list(move.nodes), []
+        group.token = max(group.token, move.token)
+        self.next_op = max(self.next_op, op + 1)
+        self.moves[op] = (group.group.name, job)
+        if standing is Standing.RESTORING:
+            ledger.set_on_device(place, True)
+            place.prefetched = group.selected is None or group.selected.job != job
+
+    def _suspended(self, lease: Lease) -> None:
+        lease.suspended = True
+        lease.ran_us += self.now - lease.since_us
+        lease.due_us = lease.ends_us = None
+        (name,) = lease.tokens
+        group = self.groups[name]
+        group.holder = None
+        group.idle_since = self.now
+        place = group.ledger.places[lease.job]
+        group.ledger.set_unsafe(place, True)
+        group.uneasy[lease.job] = None
+        request = lease.request
+        request.resumes = lease.id
+        request.skips = 0
+        request.reserved_seq = None
+        self.requests[request.key] = request
+        self._enqueue(request, lease.ranks)
+
+
+def _by_arrival(request: Request) -> int:
+    return request.seq
