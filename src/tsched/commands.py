@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 
-class _Command(Struct, frozen=True, tag=True, omit_defaults=True, forbid_unknown_fields=True):
+class _Command(Struct, frozen=True, tag=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
     pass
 
 
-class Grant(_Command):
+class Grant(_Command, frozen=True):
     """The lease is the client's, exclusive on every group of `tokens` (group to fencing token).
 
     `restored`: state had to be brought back for this turn. A lease that the client holds already is granted
@@ -35,7 +35,7 @@ class Grant(_Command):
     backfills: tuple[str, int] | None = None
 
 
-class Refuse(_Command):
+class Refuse(_Command, frozen=True):
     """The request is not, and will not be, granted. `code` is the rule, `detail` the text for its author."""
 
     client: str
@@ -44,13 +44,13 @@ class Refuse(_Command):
     detail: str
 
 
-class Ignore(_Command):
+class Ignore(_Command, frozen=True):
     """The event names nothing that is there any more; nothing changed."""
 
     reason: str
 
 
-class Select(_Command):
+class Select(_Command, frozen=True):
     """This request is next on the group: for it states are moved, and nobody else is granted but by backfill."""
 
     group: str
@@ -58,7 +58,7 @@ class Select(_Command):
     request: int
 
 
-class Move(_Command):
+class Move(_Command, frozen=True):
     """One movement of one job's state, on each of `nodes` in parallel, fenced by `token`.
 
     The driver answers once for each node within `timeout_us`; asked again with the same `op`, it answers with
@@ -74,19 +74,19 @@ class Move(_Command):
     size_bytes: int = 0
 
 
-class Park(Move):
+class Park(Move, frozen=True):
     """Move the state to host memory, whatever the job is doing; answered by Parked once its memory is seen free."""
 
 
-class Restore(Move):
+class Restore(Move, frozen=True):
     """Bring the state back to the devices; answered by Restored."""
 
 
-class Discard(Move):
+class Discard(Move, frozen=True):
     """End what holds the state and drop it; answered by Discarded once its memory is seen free."""
 
 
-class Revoke(_Command):
+class Revoke(_Command, frozen=True):
     """The lease ended against its holder's will, on `groups`."""
 
     lease: int
@@ -94,13 +94,13 @@ class Revoke(_Command):
     reason: str
 
 
-class Suspend(_Command):
+class Suspend(_Command, frozen=True):
     """The lease's turn is interrupted: its clock stops and it is granted again, with new tokens, later."""
 
     lease: int
 
 
-class Hold(_Command):
+class Hold(_Command, frozen=True):
     """Keep the group free for this job until then: it is expected back before a switch would pay."""
 
     group: str
@@ -108,14 +108,14 @@ class Hold(_Command):
     until_us: int
 
 
-class Quarantine(_Command):
+class Quarantine(_Command, frozen=True):
     """The job gets no more turns until it is readmitted."""
 
     job: str
     reason: str
 
 
-class WakeAt(_Command):
+class WakeAt(_Command, frozen=True):
     """Send `Woke` at this time; replaces the earlier one."""
 
     when_us: int

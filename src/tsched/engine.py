@@ -19,7 +19,7 @@ quarantine of that job, then discard, until the memory was seen free. All number
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
@@ -40,21 +40,13 @@ from tsched.commands import (
     WakeAt,
 )
 from tsched.events import (
-    Discarded,
     Event,
     EvictionForced,
     JobLeft,
     JobLost,
-    JobUpdated,
-    MoveFailed,
-    NodeLost,
-    NodeReturned,
-    Parked,
     PhaseRequested,
     PhaseYielded,
-    RequestCancelled,
     Restarted,
-    Restored,
     Woke,
 )
 from tsched.model import Group
@@ -73,7 +65,6 @@ class Engine:
         self.policy = policy
         self.state = State(groups, policy, reattach_us)
         self._out: list[Command] = []
-        self._dirty: dict[str, None] = {}
         self._alarms: list[tuple[int, int, str, str]] = []
         self._alarm_seq = 0
 
@@ -83,15 +74,17 @@ class Engine:
         """Take note of what happened at `now` (microseconds, never less than before) and answer what to do."""
         self._out = []
         state = self.state
-        before = self._holds_of(event)
         ignored = state.happened(event, max(now, state.now))
         if ignored:
             self._do(Ignore(ignored))
             return self._out
-        self._react(event, before)
-        while self._dirty:
-            name = next(iter(self._dirty))
-            del self._dirty[name]
+        reaction = _REACTIONS.get(type(event))
+        if reaction is not None:
+            reaction(self, event)
+        dirty = state.dirty
+        while dirty:
+            name = next(iter(dirty))
+            del dirty[name]
             self._advance(name, state.groups[name])
         self._set_alarm()
         return self._out
@@ -127,45 +120,7 @@ class Engine:
 
     def _touch(self, names: Iterable[str]) -> None:
         for name in names:
-            if name in self.state.groups:
-                self._dirty[name] = None
-
-    def _holds_of(self, event: Event) -> tuple[str, ...]:
-        """The groups that change hands with this event: known before it is applied."""
-        match event:
-            case PhaseYielded(lease_id) if (lease := self.state.leases.get(lease_id)) is not None:
-                return tuple(lease.tokens)
-            case RequestCancelled(client, request) if (waiting := self.state.requests.get((client, request))) is not None:
-                return waiting.groups
-            case Parked(op) | Restored(op) | Discarded(op) | MoveFailed(op) if op in self.state.moves:
-                return (self.state.moves[op][0],)
-            case _:
-                return ()
-
-    def _react(self, event: Event, groups: tuple[str, ...]) -> None:
-        self._touch(groups)
-        match event:
-            case PhaseRequested():
-                self._asked(event)
-            case PhaseYielded():
-                self._consider_hold(groups)
-                self._orphan_nested(event.lease)
-            case JobLeft(job):
-                self._bereave(job, "job_left", f"job {job!r} has left")
-            case JobLost(job, reason):
-                self._bereave(job, "job_left", f"job {job!r} was lost" + (f": {reason}" if reason else ""))
-            case EvictionForced(name, job):
-                self._evicted(name, job)
-            case NodeLost(name) | NodeReturned(name):
-                self._touch([name])
-            case JobUpdated():
-                self._touch(self.state.groups)
-            case Restarted():
-                self._restarted()
-            case Woke():
-                self._ring()
-            case _:
-                pass
+            self.state.dirty[name] = None
 
     def _asked(self, event: PhaseRequested) -> None:
         state = self.state
@@ -180,9 +135,7 @@ class Engine:
         refusal = self._refusal(request)
         if refusal is not None:
             self._refuse(request, *refusal)
-            return
-        self._touch(request.groups)
-        if request.within is not None:
+        elif request.within is not None:
             self._touch(name for name, group in state.groups.items() if group.nested or group.reserving)
 
     def _refusal(self, request: Request) -> tuple[str, str] | None:
@@ -228,12 +181,10 @@ class Engine:
         return "deadlock", f"this would be a deadlock: {waitfor.describe(state, request, chain)}"
 
     def _refuse(self, request: Request, code: str, detail: str) -> None:
-        self._touch(request.groups)
         self._do(Refuse(request.client, request.number, code, detail))
 
     def _revoke(self, lease: Lease, groups: tuple[str, ...], reason: str) -> None:
         """End a turn; the job may still compute, so it must be seen off before the next grant (rule E12)."""
-        self._touch(groups)
         nested, waiting = lease.nested, self.state.requests.get(lease.request.key)
         if lease.suspended and waiting is not None:
             self._refuse(waiting, "lease_lost", reason)
@@ -242,26 +193,24 @@ class Engine:
         if nested is not None and lease.id not in self.state.leases:
             self._refuse(self.state.requests[nested], "unknown_lease", f"the lease that it asked within ended: {reason}")
 
-    def _orphan_nested(self, lease_id: int) -> None:
-        """A lease that is over holds nothing: what waited within it waits as an ordinary request, no cycle can pass it."""
-        if lease_id not in self.state.leases:
-            self._touch(name for name, group in self.state.groups.items() if group.nested)
-
-    def _bereave(self, job: str, code: str, detail: str) -> None:
-        state = self.state
+    def _bereaved(self, event: JobLeft | JobLost) -> None:
+        """Nothing of a job that is gone waits or holds on."""
+        state, job = self.state, event.job
+        detail = f"job {job!r} has left"
+        if isinstance(event, JobLost):
+            detail = f"job {job!r} was lost" + (f": {event.reason}" if event.reason else "")
         for request in [request for request in state.requests.values() if request.job == job]:
-            self._refuse(request, code, detail)
+            self._refuse(request, "job_left", detail)
         for lease in [lease for lease in state.leases.values() if lease.job == job]:
             self._revoke(lease, tuple(lease.tokens), detail)
-        self._touch(name for name, group in state.groups.items() if job in group.uneasy)
 
-    def _evicted(self, name: str, job: str) -> None:
-        holder = self.state.groups[name].holder
-        if holder is not None and holder.job == job:
-            self._revoke(holder, (name,), f"an operator evicted job {job!r} from group {name!r}")
-        self._touch([name])
+    def _evicted(self, event: EvictionForced) -> None:
+        holder = self.state.groups[event.group].holder
+        if holder is not None and holder.job == event.job:
+            reason = f"an operator evicted job {event.job!r} from group {event.group!r}"
+            self._revoke(holder, (event.group,), reason)
 
-    def _restarted(self) -> None:
+    def _restarted(self, event: Restarted) -> None:
         """Ask again for every move under way, and let clients come back (rules J4, J5)."""
         state = self.state
         self._alarms.clear()
@@ -274,7 +223,6 @@ class Engine:
                     self._alarm(place.retry_us, "place", name)
             if group.hold is not None:
                 self._alarm(group.hold[1], "hold", name)
-            self._touch([name])
         for lease in state.leases.values():
             self._watch(lease)
 
@@ -312,7 +260,7 @@ class Engine:
         if alarms and (self.state.wake_us is None or alarms[0][0] < self.state.wake_us):
             self._do(WakeAt(alarms[0][0]))
 
-    def _ring(self) -> None:
+    def _ring(self, event: Woke) -> None:
         now = self.state.now
         while self._alarms and self._alarms[0][0] <= now:
             _, _, kind, what = heappop(self._alarms)
@@ -347,11 +295,10 @@ class Engine:
         request = self._next(name, group)
         if request is None:
             return
-        job = self.state.jobs[request.job]
-        if group.ledger.never_fits(job):
-            self._refuse(request, "never_fits", self._too_large(name, request.job))
-        elif self._grantable(request):
+        if self._grantable(request):
             self._grant(request)
+        elif group.ledger.never_fits(self.state.jobs[request.job]):
+            self._refuse(request, "never_fits", self._too_large(name, request.job))
         else:
             if group.selected is not request:
                 self._do(Select(name, request.client, request.number))
@@ -416,7 +363,6 @@ class Engine:
             )
         )
         self._watch(state.leases[lease_id])
-        self._touch(request.groups)
 
     def _make_ready(self, name: str, group: GroupState, request: Request) -> None:
         """Bring the request's state in, and others' out where memory is short (rules R3 to R6)."""
@@ -446,6 +392,8 @@ class Engine:
 
     def _while_held(self, name: str, group: GroupState, holder: Lease) -> None:
         """Suspend a holder that is over its time, or bring in who is next beside it (rules E13, R7)."""
+        if group.group.max_phase_us is None and (group.ledger.exclusive or not group.group.prefetch):
+            return
         head = group.queue.head()
         if head is None:
             return
@@ -469,10 +417,10 @@ class Engine:
             return False
         return self.state.now >= holder.since_us + limit and not group.reserving
 
-    def _consider_hold(self, groups: tuple[str, ...]) -> None:
+    def _consider_hold(self, event: PhaseYielded) -> None:
         """Keep a group for the job that just left, if it is back before a switch would pay (rule P8)."""
         limit = self.policy.linger_us
-        for name in groups if limit else ():
+        for name in list(self.state.dirty) if limit else ():
             group = self.state.groups[name]
             head = group.queue.head()
             job = eviction.last_to_leave(group)
@@ -536,6 +484,16 @@ class Engine:
         size = job.state_bytes.get(name, 0) if job is not None else 0
         return kind(op, name, place.job, token, nodes, group.group.move_timeout_us, size)
 
+
+_REACTIONS: dict[type[Event], Callable[[Engine, Any], None]] = {
+    PhaseRequested: Engine._asked,
+    PhaseYielded: Engine._consider_hold,
+    JobLeft: Engine._bereaved,
+    JobLost: Engine._bereaved,
+    EvictionForced: Engine._evicted,
+    Restarted: Engine._restarted,
+    Woke: Engine._ring,
+}
 
 _KIND: dict[Standing, type[Park | Restore | Discard]] = {
     Standing.PARKING: Park,

@@ -26,12 +26,24 @@ class Estimates(Struct):
     everyone: dict[str, list[int]] = field(default_factory=dict)
 
     def observe(self, job: str, phase: str, length_us: int) -> None:
-        _remember(self.own.setdefault(job, {}).setdefault(phase, []), length_us)
-        _remember(self.everyone.setdefault(phase, []), length_us)
+        own = self.own.get(job)
+        if own is None:
+            own = self.own[job] = {}
+        for lengths in (own, self.everyone):
+            recent = lengths.get(phase)
+            if recent is None:
+                lengths[phase] = [length_us]
+            else:
+                recent.append(length_us)
+                if len(recent) > WINDOW:
+                    del recent[0]
 
     def estimate(self, job: str, phase: str, declared_us: int | None = None) -> int:
         """Microseconds that this job's next phase of this kind will take."""
-        own = self.own.get(job, {}).get(phase, [])
+        phases = self.own.get(job)
+        own = phases.get(phase) if phases is not None else None
+        if own is None:
+            return self._prior(phase, declared_us)
         if len(own) >= TRUSTED:
             return median(own)
         return median([*own, self._prior(phase, declared_us)])
@@ -50,8 +62,3 @@ class Estimates(Struct):
         everyone = self.everyone.get(phase)
         return median(everyone) if everyone else DEFAULT_US
 
-
-def _remember(lengths: list[int], length_us: int) -> None:
-    lengths.append(length_us)
-    if len(lengths) > WINDOW:
-        del lengths[0]

@@ -117,9 +117,7 @@ def finish_us(fault: Fault, cost_us: int, late_factor: int = LATE_FACTOR) -> int
             return max(SHORTEST_US, cost_us)
 
 
-def outcome(
-    kind: MoveKind, fault: Fault, cost_us: int, timeout_us: int, late_factor: int = LATE_FACTOR
-) -> Outcome:
+def outcome(kind: MoveKind, fault: Fault, cost_us: int, timeout_us: int, late_factor: int = LATE_FACTOR) -> Outcome:
     """What the driver answers, and when, by the table of this module."""
     ends_us = finish_us(fault, cost_us, late_factor)
     if ends_us is None or ends_us >= timeout_us:

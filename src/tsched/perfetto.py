@@ -142,7 +142,7 @@ class _Reader:
                 self.open["turn", grant.lease, group] = span
 
     def _moved(self, move: Move) -> None:
-        kind = MOVES[type(move)]  # type: ignore[index]
+        kind = MOVES[type(move)]
         for node in move.nodes:
             span = Span(kind, move.group, move.job, self.now, self.now, "", node, move.op)
             self.open.setdefault(("move", move.op, node), span)

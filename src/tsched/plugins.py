@@ -82,7 +82,7 @@ def backend_factory(spec: str) -> Callable[..., Any]:
 
 def options(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """The keyword options of a plug-in's constructor, in order, with their types resolved."""
-    target = factory.__init__ if isinstance(factory, type) else factory
+    target: Any = inspect.getattr_static(factory, "__init__") if isinstance(factory, type) else factory
     try:
         parameters = inspect.signature(factory).parameters
         hints = get_type_hints(target)

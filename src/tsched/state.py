@@ -6,7 +6,8 @@ whoever decided them, so a restart replays its log even where a newer engine wou
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from tsched.commands import (
     Command,
@@ -113,60 +114,24 @@ class State:
         self.next_lease = 1
         self.next_op = 1
         self.wake_us: int | None = None
+        self.dirty: dict[str, None] = {}
+        """Groups about which something changed: a note to self of the engine, who empties it."""
 
     # ------------------------------------------------------------------ events
 
     def happened(self, event: Event, now: int) -> str:
         """Apply what happened; answers why nothing changed, or an empty string."""
         self.now = now
-        match event:
-            case PhaseRequested():
-                return self._requested(event)
-            case PhaseYielded(lease, groups):
-                return self._yielded(lease, groups)
-            case Parked(op, node) | Restored(op, node) | Discarded(op, node):
-                return self._moved(op, node, failed=False)
-            case MoveFailed(op, node):
-                return self._moved(op, node, failed=True)
-            case Woke():
-                self.wake_us = None
-                return ""
-            case LeaseRenewed(lease):
-                return self._renewed(lease)
-            case RequestCancelled(client, request):
-                return self._cancelled((client, request))
-            case JobAdded(job):
-                return self._added(job)
-            case JobUpdated(job):
-                return self._updated(job)
-            case JobLeft(name) | JobLost(name):
-                return self._gone(name)
-            case JobReadmitted(name):
-                return "" if self.quarantined.pop(name, None) is not None else f"job {name!r} is not quarantined"
-            case NodeLost(name, node, reason):
-                return self._node(name, node, reason)
-            case NodeReturned(name, node):
-                return self._node(name, node, None)
-            case EvictionForced(name, job):
-                return self._evicted(name, job)
-            case Restarted():
-                self._restarted()
-                return ""
+        return _HAPPENED[type(event)](self, event)
 
     def _requested(self, event: PhaseRequested) -> str:
         key = (event.client, event.request)
-        request, lease = self.requests.get(key), self.holding.get(key)
-        if lease is not None:
-            lease.attached = True
-            lease.due_us = self._due(lease.request)
-            lease.request.attached = True
-        if request is not None:
-            request.attached = True
-        if request is not None or lease is not None:
+        if key in self.requests or key in self.holding:
+            self._attach(key)
             return ""
         job = self.jobs.get(event.job)
-        phase_estimate = self.estimates.estimate(event.job, event.phase, event.estimate_us)
         request = Request(
+            key=key,
             client=event.client,
             number=event.request,
             job=event.job,
@@ -174,7 +139,7 @@ class State:
             weight_milli=max(1, round(job.weight * 1000)) if job else 1000,
             groups=event.groups,
             phase=event.phase,
-            estimate_us=phase_estimate,
+            estimate_us=self.estimates.estimate(event.job, event.phase, event.estimate_us),
             remaining_us=event.remaining_us,
             arrived_us=self.now,
             seq=self.next_seq,
@@ -187,9 +152,19 @@ class State:
             self._enqueue(request)
         return ""
 
+    def _attach(self, key: Key) -> None:
+        """The client came back for its request, or for the lease that it became (rule E18)."""
+        if key in self.requests:
+            self.requests[key].attached = True
+        if key in self.holding:
+            lease = self.holding[key]
+            lease.attached = lease.request.attached = True
+            lease.due_us = self._due(lease.request)
+
     def _enqueue(self, request: Request, ranks: dict[str, int] | None = None) -> None:
         for name in request.groups:
             group = self.groups[name]
+            self.dirty[name] = None
             group.queue.push(request, ranks.get(name) if ranks else None)
             line = group.by_job.get(request.job)
             if line is None:
@@ -228,6 +203,7 @@ class State:
             group = self.groups.get(name)
             if group is None or request not in group.queue:
                 continue
+            self.dirty[name] = None
             group.queue.remove(request)
             line = group.by_job[request.job]
             if len(line) == 1:
@@ -245,7 +221,8 @@ class State:
             if parent is not None and parent.nested == request.key:
                 parent.nested = None
 
-    def _cancelled(self, key: Key) -> str:
+    def _cancelled(self, event: RequestCancelled) -> str:
+        key = (event.client, event.request)
         request = self.requests.get(key)
         if request is None:
             return "no such request is waiting"
@@ -254,14 +231,14 @@ class State:
             self._end(self.leases[request.resumes])
         return ""
 
-    def _yielded(self, lease_id: int, groups: tuple[str, ...]) -> str:
-        lease = self.leases.get(lease_id)
+    def _yielded(self, event: PhaseYielded) -> str:
+        lease = self.leases.get(event.lease)
         if lease is None:
-            return f"lease {lease_id} has ended"
+            return f"lease {event.lease} has ended"
         if lease.suspended:
             self._dequeue(self.requests[lease.request.key])
         self._observe(lease)
-        self._give_back(lease, groups or tuple(lease.tokens))
+        self._give_back(lease, event.groups or tuple(lease.tokens))
         return ""
 
     def _observe(self, lease: Lease) -> None:
@@ -278,6 +255,7 @@ class State:
             if lease.tokens.pop(name, None) is None:
                 continue
             group = self.groups[name]
+            self.dirty[name] = None
             if group.holder is lease:
                 group.holder = None
                 group.idle_since = self.now
@@ -296,23 +274,27 @@ class State:
         del self.leases[lease.id]
         del self.holding[lease.request.key]
 
-    def _renewed(self, lease_id: int) -> str:
-        lease = self.leases.get(lease_id)
+    def _renewed(self, event: LeaseRenewed) -> str:
+        lease = self.leases.get(event.lease)
         if lease is None:
-            return f"lease {lease_id} has ended"
+            return f"lease {event.lease} has ended"
         lease.attached = True
         lease.due_us = self._due(lease.request)
         return ""
 
     def _due(self, request: Request) -> int | None:
         """When a lease granted or renewed now ends by itself."""
-        limits = [request.ttl_us, *(self.groups[name].group.lease_ttl_us for name in request.groups)]
-        known = [limit for limit in limits if limit is not None]
+        limit = request.ttl_us
+        for name in request.groups:
+            ttl = self.groups[name].group.lease_ttl_us
+            if ttl is not None and (limit is None or ttl < limit):
+                limit = ttl
         if not request.attached:
-            known.append(self.reattach_us)
-        return self.now + min(known) if known else None
+            limit = self.reattach_us if limit is None else min(limit, self.reattach_us)
+        return None if limit is None else self.now + limit
 
-    def _moved(self, op: int, node: str, failed: bool) -> str:
+    def _moved(self, event: Parked | Restored | Discarded | MoveFailed) -> str:
+        op, node = event.op, event.node
         where = self.moves.get(op)
         if where is None:
             return f"operation {op} is over"
@@ -320,8 +302,9 @@ class State:
         place = group.ledger.places[where[1]]
         if node not in place.pending:
             return f"node {node!r} of operation {op} has answered"
+        self.dirty[where[0]] = None
         place.pending.remove(node)
-        if failed:
+        if type(event) is MoveFailed:
             place.failed.append(node)
         if not place.pending:
             del self.moves[op]
@@ -347,38 +330,49 @@ class State:
                 group.ledger.remove(place.job)
                 group.uneasy.pop(place.job, None)
 
-    def _added(self, job: Job) -> str:
+    def _added(self, event: JobAdded) -> str:
+        job = event.job
         if job.name in self.jobs:
             return f"job {job.name!r} is registered already"
         self.jobs[job.name] = job
         return ""
 
-    def _updated(self, job: Job) -> str:
+    def _updated(self, event: JobUpdated) -> str:
+        job = event.job
         if job.name not in self.jobs:
             return f"job {job.name!r} is not registered"
         self.jobs[job.name] = job
-        for group in self.groups.values():
+        for name, group in self.groups.items():
             group.ledger.resize(job)
+            self.dirty[name] = None
         return ""
 
-    def _gone(self, name: str) -> str:
+    def _gone(self, event: JobLeft | JobLost) -> str:
+        name = event.job
         if self.jobs.pop(name, None) is None:
             return f"job {name!r} is not registered"
         self.quarantined.pop(name, None)
         self.estimates.forget(name)
-        for group in self.groups.values():
+        for group_name, group in self.groups.items():
             place = group.ledger.places.get(name)
             if place is not None:
                 place.doomed = True
                 group.uneasy[name] = None
+                self.dirty[group_name] = None
         return ""
 
-    def _node(self, name: str, node: str, reason: str | None) -> str:
+    def _readmitted(self, event: JobReadmitted) -> str:
+        known = self.quarantined.pop(event.job, None) is not None
+        return "" if known else f"job {event.job!r} is not quarantined"
+
+    def _node(self, event: NodeLost | NodeReturned) -> str:
+        name, node = event.group, event.node
         group = self.groups.get(name)
         if group is None or node not in group.group.nodes:
             return f"group {name!r} has no node {node!r}"
-        if reason is not None:
-            group.lost[node] = reason
+        self.dirty[name] = None
+        if isinstance(event, NodeLost):
+            group.lost[node] = event.reason
             return ""
         if group.lost.pop(node, None) is None:
             return f"node {node!r} was not lost"
@@ -389,53 +383,59 @@ class State:
                 group.uneasy[place.job] = None
         return ""
 
-    def _evicted(self, name: str, job: str) -> str:
+    def _evicted(self, event: EvictionForced) -> str:
+        name, job = event.group, event.job
         group = self.groups.get(name)
         if group is None or job not in group.ledger.places:
             return f"job {job!r} has no state on group {name!r}"
         place = group.ledger.places[job]
         self.moves.pop(place.op, None)
+        self.dirty[name] = None
         group.ledger.remove(job)
         group.uneasy.pop(job, None)
         return ""
 
-    def _restarted(self) -> None:
+    def _woke(self, event: Woke) -> str:
+        self.wake_us = None
+        return ""
+
+    def _restarted(self, event: Restarted) -> str:
+        self.dirty = dict.fromkeys(self.groups)
         for request in self.requests.values():
             request.attached = False
         for lease in self.leases.values():
             lease.attached = lease.request.attached = False
             if not lease.suspended:
                 lease.due_us = self._due(lease.request)
+        return ""
 
     # ---------------------------------------------------------------- commands
 
     def done(self, command: Command) -> None:
         """Apply a decision."""
-        match command:
-            case Grant():
-                self._granted(command)
-            case Refuse(client, request):
-                waiting = self.requests.get((client, request))
-                if waiting is not None:
-                    self._dequeue(waiting)
-                    if waiting.resumes is not None and waiting.resumes in self.leases:
-                        self._end(self.leases[waiting.resumes])
-            case Select(name, client, request):
-                self._selected(self.groups[name], self.requests[client, request])
-            case Park(op, name, job) | Restore(op, name, job) | Discard(op, name, job):
-                self._moving(command, op, self.groups[name], job)
-            case Revoke(lease, groups):
-                self._give_back(self.leases[lease], groups, unsafe=True)
-            case Suspend(lease):
-                self._suspended(self.leases[lease])
-            case Hold(name, job, until):
-                self.groups[name].hold = (job, until)
-            case Quarantine(job, reason):
-                self.quarantined[job] = reason
-            case WakeAt(when):
-                self.wake_us = when
-            case Ignore():
-                pass
+        _DONE[type(command)](self, command)
+
+    def _refused(self, refuse: Refuse) -> None:
+        request = self.requests.get((refuse.client, refuse.request))
+        if request is not None:
+            self._dequeue(request)
+            if request.resumes is not None and request.resumes in self.leases:
+                self._end(self.leases[request.resumes])
+
+    def _revoked(self, revoke: Revoke) -> None:
+        self._give_back(self.leases[revoke.lease], revoke.groups, unsafe=True)
+
+    def _held(self, hold: Hold) -> None:
+        self.groups[hold.group].hold = (hold.job, hold.until_us)
+
+    def _quarantined(self, quarantine: Quarantine) -> None:
+        self.quarantined[quarantine.job] = quarantine.reason
+
+    def _will_wake(self, wake: WakeAt) -> None:
+        self.wake_us = wake.when_us
+
+    def _ignored(self, ignore: Ignore) -> None:
+        pass
 
     def _granted(self, grant: Grant) -> None:
         lease = self.leases.get(grant.lease)
@@ -443,7 +443,7 @@ class State:
             return
         request = self.requests[grant.client, grant.request]
         self._count_skips(request)
-        ranks = {name: rank for name in request.groups if (rank := self.groups[name].queue.rank_of(request)) is not None}
+        ranks = self._ranks(request)
         self._dequeue(request)
         now = self.now
         if lease is None:
@@ -458,10 +458,28 @@ class State:
             lease.tokens = dict(grant.tokens)
         lease.attached = request.attached
         lease.due_us = self._due(request)
-        holds = [h for name in request.groups if (h := self.groups[name].group.max_hold_us) is not None]
-        lease.ends_us = now + min(holds) - lease.ran_us if holds else None
+        lease.ends_us = self._ends(lease)
         for name, token in grant.tokens.items():
             self._occupy(self.groups[name], lease, token, grant.restored)
+
+    def _ends(self, lease: Lease) -> int | None:
+        """When a lease granted or resumed now has held for too long, renewed or not (rule E13)."""
+        end: int | None = None
+        for name in lease.tokens:
+            hold = self.groups[name].group.max_hold_us
+            if hold is not None:
+                late = self.now + hold - lease.ran_us
+                end = late if end is None else min(end, late)
+        return end
+
+    def _ranks(self, request: Request) -> dict[str, int]:
+        """The place in line that a turn keeps if it may be suspended (rule E14)."""
+        ranks: dict[str, int] = {}
+        for name in request.groups:
+            group = self.groups[name]
+            if group.group.max_phase_us is not None and (rank := group.queue.rank_of(request)) is not None:
+                ranks[name] = rank
+        return ranks
 
     def _count_skips(self, request: Request) -> None:
         """Those who stood before this one were passed over once more (rules P7, P8, E10)."""
@@ -497,17 +515,19 @@ class State:
             self.policy.granted(request, name, switch)
             group.queue.recharge(request)
 
-    def _selected(self, group: GroupState, request: Request) -> None:
-        group.selected = request
+    def _selected(self, select: Select) -> None:
+        request = self.requests[select.client, select.request]
+        self.groups[select.group].selected = request
         if len(request.groups) > 1 and request.reserved_seq is None:
             request.reserved_seq = self.next_seq
             self.next_seq += 1
             self._reserve(request)
 
-    def _moving(self, move: Park | Restore | Discard, op: int, group: GroupState, job: str) -> None:
+    def _moving(self, move: Park | Restore | Discard) -> None:
+        op, job, group = move.op, move.job, self.groups[move.group]
         ledger = group.ledger
         place = ledger.places[job]
-        standing = {Park: Standing.PARKING, Restore: Standing.RESTORING, Discard: Standing.DISCARDING}[type(move)]
+        standing = _STANDING[type(move)]
         if place.op != op:
             self.moves.pop(place.op, None)
             place.attempts = place.attempts + 1 if place.standing is standing else 1
@@ -521,7 +541,8 @@ class State:
             ledger.set_on_device(place, True)
             place.prefetched = group.selected is None or group.selected.job != job
 
-    def _suspended(self, lease: Lease) -> None:
+    def _suspended(self, suspend: Suspend) -> None:
+        lease = self.leases[suspend.lease]
         lease.suspended = True
         lease.ran_us += self.now - lease.since_us
         lease.due_us = lease.ends_us = None
@@ -542,3 +563,42 @@ class State:
 
 def _by_arrival(request: Request) -> int:
     return request.seq
+
+
+_STANDING = {Park: Standing.PARKING, Restore: Standing.RESTORING, Discard: Standing.DISCARDING}
+
+_HAPPENED: dict[type[Event], Callable[[State, Any], str]] = {
+    PhaseRequested: State._requested,
+    PhaseYielded: State._yielded,
+    RequestCancelled: State._cancelled,
+    LeaseRenewed: State._renewed,
+    Parked: State._moved,
+    Restored: State._moved,
+    Discarded: State._moved,
+    MoveFailed: State._moved,
+    JobAdded: State._added,
+    JobUpdated: State._updated,
+    JobLeft: State._gone,
+    JobLost: State._gone,
+    JobReadmitted: State._readmitted,
+    NodeLost: State._node,
+    NodeReturned: State._node,
+    EvictionForced: State._evicted,
+    Restarted: State._restarted,
+    Woke: State._woke,
+}
+
+_DONE: dict[type[Command], Callable[[State, Any], None]] = {
+    Grant: State._granted,
+    Refuse: State._refused,
+    Select: State._selected,
+    Park: State._moving,
+    Restore: State._moving,
+    Discard: State._moving,
+    Revoke: State._revoked,
+    Suspend: State._suspended,
+    Hold: State._held,
+    Quarantine: State._quarantined,
+    WakeAt: State._will_wake,
+    Ignore: State._ignored,
+}

@@ -14,6 +14,7 @@ class Request(Struct):
     continues when a suspended turn is granted again (rule E14).
     """
 
+    key: Key
     client: str
     number: int
     job: str
@@ -32,10 +33,6 @@ class Request(Struct):
     reserved_seq: int | None = None
     overrun: bool = False
     resumes: int | None = None
-    key: Key = ("", 0)
-
-    def __post_init__(self) -> None:
-        self.key = (self.client, self.number)
 
 
 class Lease(Struct):

@@ -1,0 +1,376 @@
+"""The live scheduler, for embedding: clients ask, backends move states, the engine decides.
+
+    async with Scheduler([Group("trainers", capacity_bytes=80 << 30)], policy="fair_share") as scheduler:
+        await scheduler.add_job(Job("a", state_bytes={"trainers": 24 << 30}))
+        async with scheduler.hold("a", "trainers", phase="train", estimate_s=30) as lease:
+            ...
+
+Every call may be cancelled at any await: a request that nobody waits for any more leaves the line, and a grant that
+came at the same moment is given back.
+
+With a journal, the next scheduler goes on where this one ended, however it ended. The log is replayed, not decided
+again: leases are as they were and wait for their clients to acquire with the same `client` and `request`, until they
+expire; moves under way are asked after by operation; engine time goes on from the last record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from types import MappingProxyType, TracebackType
+from typing import Literal, Self
+
+from anyio import CancelScope
+from anyio.lowlevel import cancel_shielded_checkpoint, checkpoint_if_cancelled
+
+from tsched import events
+from tsched.backends import Backend
+from tsched.clients import Clients, closed, lost
+from tsched.commands import Ignore
+from tsched.driver import Driver
+from tsched.engine import REATTACH_US
+from tsched.errors import DuplicateJob, Invalid, LeaseLost, TschedError, UnknownGroup, UnknownJob
+from tsched.events import Event
+from tsched.journal import Header, Journal
+from tsched.lease import Lease
+from tsched.model import SECOND_US, Group, Job, seconds
+from tsched.movers import Movers
+from tsched.observers import Subscription
+from tsched.plugins import load_policy
+from tsched.policies import Policy
+from tsched.state import State
+from tsched.status import Status, read_status
+
+SNAPSHOT_EVERY = 10_000
+DRAIN_S = 30.0
+
+
+class Scheduler:
+    """Gives groups of devices to jobs in turns; an async context manager, under asyncio and trio alike.
+
+    Args:
+        groups: what is scheduled.
+        policy: who is next: a policy, or the name or dotted path of one, with options.
+        backend: what parks and restores states: one for all groups, or one by group. Where there is none nothing is
+            moved: jobs free their memory themselves before they yield.
+        journal: where decisions are kept; it is not closed here. Without one they are forgotten.
+        snapshot_every: how many records lie between two snapshots.
+        reattach_s: how long after a restart a lease waits for its client to come back.
+        drain_s: how long the end waits for moves under way; the others are left to the log.
+
+    Raises:
+        Invalid: two groups have one name, or a backend does not fit; when entered: the journal cannot be understood.
+        JournalError: when entered: the journal is of other groups. When left: it could not be written.
+    """
+
+    def __init__(
+        self,
+        groups: Iterable[Group],
+        *,
+        policy: str | Policy = "fifo",
+        backend: Backend | Mapping[str, Backend] | None = None,
+        journal: Journal | None = None,
+        snapshot_every: int = SNAPSHOT_EVERY,
+        reattach_s: float = REATTACH_US / SECOND_US,
+        drain_s: float = DRAIN_S,
+    ) -> None:
+        self._groups = _checked(groups)
+        self._resumable = journal is not None
+        self._drain_s = drain_s
+        self._entered = self._closing = False
+        self._recovered_jobs: dict[str, Job] = {}
+        self._clients = Clients(self)
+        self._driver = Driver(
+            self._groups,
+            load_policy(policy),
+            Header(self._groups, policy if isinstance(policy, str) else policy.name),
+            movers=Movers(self._groups, backend),
+            clients=self._clients,
+            journal=journal,
+            snapshot_every=snapshot_every,
+            reattach_us=seconds(reattach_s),
+        )
+
+    async def __aenter__(self) -> Self:
+        if self._entered:
+            raise RuntimeError(
+                "a Scheduler runs once: make a new one; with the same journal it goes on where this ended"
+            )
+        self._entered = True
+        await self._driver.start()
+        self._recovered_jobs = dict(self._driver.engine.state.jobs)
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Refuse who waits, wait for moves under way, end. With a journal, leases and named requests live on in it."""
+        self._closing = True
+        if self._driver.running and self._resumable:
+            for client, request in self._clients.anonymous():
+                self._driver.feed(events.RequestCancelled(client, request))
+        self._clients.close()
+        await self._driver.stop(self._drain_s, exc_type, exc, traceback)
+
+    # -------------------------------------------------------------------- jobs
+
+    async def add_job(self, job: Job) -> None:
+        """Register a job. One that a restarted scheduler knows from its log is taken over, with what is new about it.
+
+        Raises:
+            DuplicateJob: it is registered already.
+        """
+        known = self._state.jobs.get(job.name)
+        if known is None:
+            await self._tell(events.JobAdded(job))
+        elif self._recovered_jobs.pop(job.name, None) is None:
+            raise DuplicateJob(f"job {job.name!r} is registered already: update it, or take another name")
+        elif known != job:
+            await self._tell(events.JobUpdated(job))
+
+    async def update_job(self, job: Job) -> None:
+        """The job's owner, weight or sizes changed. Raises `UnknownJob`."""
+        self._known_job(job.name)
+        await self._tell(events.JobUpdated(job))
+
+    async def remove_job(self, job: str) -> None:
+        """The job is done: its requests are refused, its leases end, its state is dropped. Raises `UnknownJob`."""
+        self._known_job(job)
+        await self._tell(events.JobLeft(job))
+
+    async def lose_job(self, job: str, reason: str = "") -> None:
+        """The job's processes are gone: as `remove_job`, but not by its own wish. Raises `UnknownJob`."""
+        self._known_job(job)
+        await self._tell(events.JobLost(job, reason))
+
+    async def readmit(self, job: str) -> None:
+        """Lift the job's quarantine. Raises `UnknownJob`, or `Invalid` where it is not quarantined."""
+        self._known_job(job)
+        await self._tell(events.JobReadmitted(job))
+
+    async def force_eviction(self, group: str, job: str) -> None:
+        """You vouch that nothing of this job is left there. Raises `UnknownGroup`, `Invalid` where it has no state."""
+        self._known_group(group)
+        await self._tell(events.EvictionForced(group, job))
+
+    async def node_lost(self, group: str, node: str, reason: str = "") -> None:
+        """A node cannot be reached: its group takes no new turns. Raises `UnknownGroup`, `Invalid` for no such node."""
+        self._known_group(group)
+        await self._tell(events.NodeLost(group, node, reason))
+
+    async def node_returned(self, group: str, node: str) -> None:
+        """The node is back. Raises `UnknownGroup`, `Invalid` for a node that was not lost."""
+        self._known_group(group)
+        await self._tell(events.NodeReturned(group, node))
+
+    # ------------------------------------------------------------------- turns
+
+    async def acquire(
+        self,
+        job: str,
+        groups: str | Sequence[str],
+        *,
+        phase: str = "",
+        estimate_s: float | None = None,
+        remaining_s: float | None = None,
+        within: Lease | int | None = None,
+        ttl_s: float | None = None,
+        client: str | None = None,
+        request: int | None = None,
+    ) -> Lease:
+        """Wait for the exclusive use of one group, or of several at once.
+
+        Args:
+            phase, estimate_s, remaining_s: what for, how long it may take, and how long the job's rest.
+            within: the lease that the caller holds meanwhile; without it, waiting while holding can deadlock unseen.
+            ttl_s: the lease ends unless it is renewed as often.
+            client, request: name the request. The same two again are the same request: they wait in its place, or
+                attach to the lease that it became, also after a restart.
+
+        Raises:
+            UnknownGroup, UnknownJob, NeverFits, WouldDeadlock, JobQuarantined, AcquireRefused: never granted, and why.
+            SchedulerClosed: the scheduler is shutting down.
+        """
+        await checkpoint_if_cancelled()
+        if self._closing or not self._driver.running:
+            raise self._driver.failure or closed()
+        names = (groups,) if isinstance(groups, str) else tuple(groups)
+        owner = job if client is None else client
+        number = self._new_number(owner) if request is None else request
+        event = events.PhaseRequested(
+            owner,
+            number,
+            job,
+            names,
+            phase,
+            None if estimate_s is None else seconds(estimate_s),
+            None if remaining_s is None else seconds(remaining_s),
+            None if within is None else _number(within),
+            None if ttl_s is None else seconds(ttl_s),
+        )
+        key = (owner, number)
+        waiter = self._clients.enter(key, request is None)
+        try:
+            self._driver.feed(event)
+            if waiter.answered:
+                await cancel_shielded_checkpoint()
+            else:
+                await waiter.wait()
+        except BaseException:
+            if self._clients.leave(key, waiter):
+                self._withdraw(key, waiter.lease)
+            raise
+        if waiter.failure is not None:
+            raise waiter.failure()
+        assert waiter.lease is not None
+        return waiter.lease
+
+    async def release(self, lease: Lease | int, groups: str | Sequence[str] = ()) -> None:
+        """Give back a lease, or `groups` of it. What was given back before is no error.
+
+        Raises:
+            LeaseLost: it ended before, by time or by force.
+            Invalid: it is not on one of these groups.
+        """
+        names = (groups,) if isinstance(groups, str) else tuple(groups)
+        handle = lease if isinstance(lease, Lease) else self._clients.lease(lease)
+        if handle is None:  # nobody has come back for it since a restart
+            await self._tell(events.PhaseYielded(_number(lease), names), LeaseLost)
+            return
+        if handle.lost_reason is not None:
+            raise lost(handle)
+        for name in names:
+            if name not in handle.tokens:
+                raise Invalid(f"lease {handle.id} of job {handle.job!r} is not on group {name!r}: {handle.groups}")
+        self._give_back(handle, names)
+        await cancel_shielded_checkpoint()
+
+    @asynccontextmanager
+    async def hold(
+        self,
+        job: str,
+        groups: str | Sequence[str],
+        *,
+        phase: str = "",
+        estimate_s: float | None = None,
+        remaining_s: float | None = None,
+        within: Lease | int | None = None,
+        ttl_s: float | None = None,
+        client: str | None = None,
+        request: int | None = None,
+        on_lost: Literal["raise", "cancel"] = "raise",
+    ) -> AsyncIterator[Lease]:
+        """Acquire, run the body, release. `on_lost="cancel"` cancels the body as soon as the lease is lost.
+
+        Raises:
+            LeaseLost: the lease ended before the body did.
+            and all that `acquire` raises.
+        """
+        lease = await self.acquire(
+            job,
+            groups,
+            phase=phase,
+            estimate_s=estimate_s,
+            remaining_s=remaining_s,
+            within=within,
+            ttl_s=ttl_s,
+            client=client,
+            request=request,
+        )
+        with CancelScope() as scope:
+            if on_lost == "cancel":
+                lease.on_change = lambda: scope.cancel() if lease.lost_reason is not None else None
+            try:
+                yield lease
+            finally:
+                lease.on_change = None
+                if self._driver.running:
+                    self._give_back(lease, ())
+                await cancel_shielded_checkpoint()
+        if lease.lost_reason is not None:
+            raise lost(lease)
+
+    async def renew(self, lease: Lease | int) -> None:
+        """The holder is alive: the lease's time to live starts anew. Raises `LeaseLost` where it has ended."""
+        if isinstance(lease, Lease) and lease.lost_reason is not None:
+            raise lost(lease)
+        await self._tell(events.LeaseRenewed(_number(lease)), LeaseLost)
+
+    # --------------------------------------------------------------- observing
+
+    @property
+    def jobs(self) -> Mapping[str, Job]:
+        """The jobs that are registered now."""
+        return MappingProxyType(self._state.jobs)
+
+    def status(self) -> Status:
+        """All groups and jobs at this moment."""
+        return read_status(self._state, self._driver.now_us())
+
+    def subscribe(self, buffer: int = 1024) -> Subscription:
+        """Watch decisions from now on: `async with scheduler.subscribe() as records: async for record in records: ...`.
+
+        A reader that falls `buffer` records behind is dropped, and told so by `Overrun`.
+        """
+        if not self._driver.running:
+            raise self._driver.failure or closed()
+        return self._driver.observers.add(buffer)
+
+    # ------------------------------------------------------------------ inside
+
+    @property
+    def _state(self) -> State:
+        return self._driver.engine.state
+
+    async def _tell(self, event: Event, error: type[TschedError] = Invalid) -> None:
+        """Feed an event of a caller, to whom it is an error if it means nothing."""
+        await checkpoint_if_cancelled()
+        for command in self._driver.feed(event):
+            if isinstance(command, Ignore):
+                raise error(command.reason)
+        await cancel_shielded_checkpoint()
+
+    def _give_back(self, lease: Lease, groups: tuple[str, ...]) -> None:
+        if lease.groups:
+            everything = set(groups) >= set(lease.groups)
+            self._clients.give_back(lease, groups)
+            self._driver.feed(events.PhaseYielded(lease.id, () if everything else groups))
+
+    def _withdraw(self, key: tuple[str, int], lease: Lease | None) -> None:
+        """The caller is gone; so is its request, or the grant that crossed its way."""
+        if not self._driver.running:
+            return
+        if lease is not None:
+            self._give_back(lease, ())
+        elif key in self._state.requests:
+            self._driver.feed(events.RequestCancelled(*key))
+
+    def _new_number(self, client: str) -> int:
+        """A request number that this client has not used: no record has been written with it yet."""
+        state, number = self._state, self._driver.seq
+        while (client, number) in state.requests or (client, number) in state.holding:
+            number += 1
+        return number
+
+    def _known_job(self, job: str) -> None:
+        if job not in self._state.jobs:
+            raise UnknownJob(f"job {job!r} is not registered: add it first")
+
+    def _known_group(self, group: str) -> None:
+        if group not in self._state.groups:
+            raise UnknownGroup(f"no group {group!r}; there are: {', '.join(sorted(self._state.groups))}")
+
+
+def _checked(groups: Iterable[Group]) -> tuple[Group, ...]:
+    found = tuple(groups)
+    if not found:
+        raise Invalid("a scheduler needs at least one group")
+    names = [group.name for group in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise Invalid(f"two groups are called {name!r}: names must be distinct")
+    return found
+
+
+def _number(lease: Lease | int) -> int:
+    return lease.id if isinstance(lease, Lease) else lease
