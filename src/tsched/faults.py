@@ -16,9 +16,10 @@ and `outcome()` says, without running anything, at which delay that driver answe
 | LATE  | acknowledges at once, moves in `late_factor * cost`; the probe waits | done at `late_factor * cost`   |
 | LOSE  | the process dies after `cost`; to discard it, that is as good        | lost at `cost`; a discard: done|
 
-Two rules complete the table. A move takes at least `SHORTEST_US`, because an event at the very instant of its command
+Three rules complete the table. A move takes at least `SHORTEST_US`, because an event at the very instant of its command
 would be ordered differently by a heap and by an event loop. What is not there before the timeout, a tie included, is
-answered as failed at the timeout: the driver's deadline was set first, so it comes first.
+answered as failed at the timeout: the driver's deadline was set first, so it comes first. A move that is still under
+way when a newer one is ordered for the same (group, node, job) is superseded: a driver does not answer it at all.
 """
 
 from __future__ import annotations
@@ -98,6 +99,9 @@ class Result(StrEnum):
     LOST = "lost"
 
 
+Answer = Parked | Restored | Discarded | MoveFailed | JobLost
+
+
 class Outcome(NamedTuple):
     """`delay_us` after its command a driver answers `result`; `reason` is the text that goes with it."""
 
@@ -129,9 +133,7 @@ def outcome(kind: MoveKind, fault: Fault, cost_us: int, timeout_us: int, late_fa
     return Outcome(ends_us, Result.DONE)
 
 
-def answer(
-    kind: MoveKind, op: int, node: str, job: str, result: Result, reason: str = ""
-) -> Parked | Restored | Discarded | MoveFailed | JobLost:
+def answer(kind: MoveKind, op: int, node: str, job: str, result: Result, reason: str = "") -> Answer:
     """The event by which a driver tells the engine what became of a move on one node."""
     match result, kind:
         case Result.LOST, _:

@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from tsched.perfetto import Span, lanes, waiting_steps
+from tsched.model import Group
+from tsched.perfetto import Entry, Span, lanes, spans, waiting_steps
 
 MAX_SPANS = 20_000
 NOTHING = "–"
@@ -23,11 +24,12 @@ Summary = Mapping[str, Any]
 
 
 class Chart(Struct, frozen=True):
-    """One policy's Gantt chart: its groups from top to bottom, and what happened on them."""
+    """One policy's Gantt chart: its groups from top to bottom, and what happened there; `left_out` spans do not fit."""
 
     title: str
     groups: tuple[str, ...]
     spans: Sequence[Span]
+    left_out: int = 0
 
 
 class Section(Struct, frozen=True):
@@ -36,6 +38,13 @@ class Section(Struct, frozen=True):
     summary: Summary
     charts: Sequence[Chart] = ()
     remarks: Sequence[str] = ()
+
+
+def chart(title: str, groups: Sequence[Group], records: Iterable[Entry]) -> Chart:
+    """A log as a chart, of its first `MAX_SPANS` spans."""
+    found = spans(records)
+    names = tuple(group.name for group in groups)
+    return Chart(title, names, found[:MAX_SPANS], max(0, len(found) - MAX_SPANS))
 
 
 # ------------------------------------------------------------------------------------------------------- table
@@ -158,25 +167,24 @@ def _legend(jobs: Sequence[str]) -> str:
 
 
 def _chart(name: str, section: int, chart: Chart, jobs: Sequence[str]) -> str:
-    shown = chart.spans[:MAX_SPANS]
-    left_out = len(chart.spans) - len(shown)
-    note = f" (the first {len(shown):,} of {len(chart.spans):,} spans)" if left_out else ""
+    total = len(chart.spans) + chart.left_out
+    note = f" (the first {len(chart.spans):,} of {total:,} spans)" if chart.left_out else ""
     title = html.escape(chart.title + note)
     label = html.escape(f"Gantt chart of {chart.title}", quote=True)
     canvas = f'<canvas data-chart="{name}" data-section="{section}" tabindex="0" aria-label="{label}"></canvas>'
-    data = _embedded(_data(chart, shown, jobs))
+    data = _embedded(_data(chart, jobs))
     return f'<h3>{title}</h3>{canvas}\n<script type="application/json" id="{name}">{data}</script>'
 
 
-def _data(chart: Chart, shown: Sequence[Span], jobs: Sequence[str]) -> dict[str, Any]:
+def _data(chart: Chart, jobs: Sequence[str]) -> dict[str, Any]:
     """What the script draws: per group its turns, lanes of moves, and steps of the number of waiting requests."""
     index = {name: n for n, name in enumerate(jobs)}
     by_group: dict[str, list[Span]] = {group: [] for group in chart.groups}
-    for span in shown:
+    for span in chart.spans:
         by_group.setdefault(span.group, []).append(span)
     rows = [_track(group, found, index) for group, found in by_group.items()]
-    ends = [span.end_us for span in shown]
-    starts = [span.start_us for span in shown]
+    ends = [span.end_us for span in chart.spans]
+    starts = [span.start_us for span in chart.spans]
     return {"rows": rows, "jobs": list(jobs), "start": min(starts, default=0), "end": max(ends, default=1)}
 
 

@@ -54,14 +54,15 @@ class Waiter(Protocol):
 class Contest(Struct, frozen=True):
     """One wait, as measured: what `Policy.bound` may be a function of.
 
-    `ahead` requests waited or held the group when it arrived; `others` maps each other flow to how many requests it made
-    during the wait; `arrivals` are the (arrival, estimate) of the requests that came during the wait; charges are
-    the smallest and largest device times that were charged in the run; weights the flows' extremes.
+    `ahead` requests waited or held the group when it arrived, `in_flow` of those waiting in its own flow; `jobs` others
+    exist; `arrivals` are the (arrival, estimate) of the requests that came during the wait; charges are the
+    smallest and largest phases, estimated or real, of the run, and weights its extremes.
     """
 
     arrived_us: int
     estimate_us: int
     ahead: int
+    in_flow: int
     jobs: int
     arrivals: Sequence[tuple[int, int]]
     min_charge_us: int
@@ -75,6 +76,7 @@ class Policy:
 
     name: str = ""
     may_starve: bool = False
+    fair: bool = False
 
     def __init__(self, window: int = 1, linger_s: float = 0.0) -> None:
         if not 1 <= window <= MAX_WINDOW:

@@ -20,6 +20,7 @@ class FairShare(Policy):
     """
 
     name = "fair_share"
+    fair = True
 
     def flow(self, request: Waiter) -> str:
         return request.owner
@@ -42,7 +43,7 @@ class FairShare(Policy):
     def bound(self, contest: Contest) -> int:
         own = contest.max_charge_us // contest.min_weight_milli + 1
         each = own * contest.max_weight_milli // max(contest.min_charge_us, FLOOR_US) + 2
-        return self.slack((contest.jobs + contest.ahead) * each)
+        return self.slack(contest.jobs * each * (contest.in_flow + 1) + contest.in_flow)
 
 
 def _cost(request: Waiter, length_us: int) -> int:

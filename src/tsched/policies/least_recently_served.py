@@ -10,7 +10,7 @@ COUNT = ""
 class LeastRecentlyServed(Policy):
     """Order: the job whose last turn on this group began longest ago (P4); a new job counts as served when it first asks.
 
-    Bound: each other job at most once, and each job that arrives meanwhile not at all. Assumes nothing.
+    Bound: each other job at most once for the request and for each of its own job's that stand before it.
     """
 
     name = "least_recently_served"
@@ -28,7 +28,7 @@ class LeastRecentlyServed(Policy):
         _serve(self._memory(group), request.job)
 
     def bound(self, contest: Contest) -> int:
-        return self.slack(contest.jobs + contest.ahead)
+        return self.slack(contest.jobs * (contest.in_flow + 1) + contest.in_flow)
 
 
 def _serve(memory: dict[str, int], job: str) -> None:

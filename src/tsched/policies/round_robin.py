@@ -11,7 +11,8 @@ class RoundRobin(Policy):
     """Order: rounds; in each round every job that waits gets one phase, in order of arrival (P5).
 
     A job that comes back within the round waits for the next; one that was away joins the present round.
-    Bound: each other job at most twice. Assumes nothing; phases of unlike length get unlike time.
+    Bound: each other job at most twice for the request and for each of its own job's that stand before it.
+    Assumes nothing; phases of unlike length get unlike time.
     """
 
     name = "round_robin"
@@ -29,4 +30,4 @@ class RoundRobin(Policy):
         memory[request.job] = memory[ROUND] + 1
 
     def bound(self, contest: Contest) -> int:
-        return self.slack(2 * contest.jobs + contest.ahead)
+        return self.slack(2 * contest.jobs * (contest.in_flow + 1) + contest.in_flow)
