@@ -121,7 +121,7 @@ class Amnesiac(Fifo):
         (Unsaid, "P9"),
         (Fickle, "P0"),
         (Unsaved, "P0"),
-        (Amnesiac, "J3"),
+        (Amnesiac, "J2"),
     ],
 )
 def test_a_policy_that_breaks_its_promise_is_caught(make: Callable[[], Policy], rule: str) -> None:

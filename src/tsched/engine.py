@@ -171,7 +171,10 @@ class Engine:
         if parent is None or parent.suspended:
             return "unknown_lease", f"lease {request.within}, within which job {request.job!r} asks, has ended"
         if parent.nested != request.key:
-            return "bad_request", f"lease {parent.id} of job {parent.job!r} waits for other groups already: one at a time"
+            return (
+                "bad_request",
+                f"lease {parent.id} of job {parent.job!r} waits for other groups already: one at a time",
+            )
         for name in request.groups:
             if name in parent.tokens:
                 return "already_held", f"lease {parent.id} of job {parent.job!r} holds group {name!r} already"
@@ -191,7 +194,9 @@ class Engine:
             return
         self._do(Revoke(lease.id, groups, reason))
         if nested is not None and lease.id not in self.state.leases:
-            self._refuse(self.state.requests[nested], "unknown_lease", f"the lease that it asked within ended: {reason}")
+            self._refuse(
+                self.state.requests[nested], "unknown_lease", f"the lease that it asked within ended: {reason}"
+            )
 
     def _bereaved(self, event: JobLeft | JobLost) -> None:
         """Nothing of a job that is gone waits or holds on."""
@@ -277,7 +282,9 @@ class Engine:
         if lease.ends_us is not None and lease.ends_us <= now:
             self._revoke(lease, groups, f"job {lease.job!r} held {', '.join(groups)} longer than max_hold_us allows")
         elif lease.due_us is not None and lease.due_us <= now:
-            self._revoke(lease, groups, f"the lease of job {lease.job!r} on {', '.join(groups)} was not renewed in time")
+            self._revoke(
+                lease, groups, f"the lease of job {lease.job!r} on {', '.join(groups)} was not renewed in time"
+            )
         else:
             self._touch(groups)
             self._watch(lease)
@@ -474,7 +481,9 @@ class Engine:
         for request in [request for request in self.state.requests.values() if request.job == job]:
             self._refuse(request, "quarantined", f"job {job!r} was quarantined: {reason}")
 
-    def _move(self, kind: type[Park | Restore | Discard], name: str, place: Place, again: bool = False) -> Park | Restore | Discard:
+    def _move(
+        self, kind: type[Park | Restore | Discard], name: str, place: Place, again: bool = False
+    ) -> Park | Restore | Discard:
         state = self.state
         group = state.groups[name]
         nodes = tuple(place.pending) if again else group.group.nodes

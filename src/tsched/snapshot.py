@@ -80,7 +80,9 @@ def load(state: State, data: dict[str, Any]) -> None:
         raise JournalError(f"the snapshot is not one of version {VERSION}: {error}") from error
     missing = set(snapshot.groups) - set(state.groups)
     if missing:
-        raise JournalError(f"the log knows group {min(missing)!r}, which is not configured: name it, or start a new log")
+        raise JournalError(
+            f"the log knows group {min(missing)!r}, which is not configured: name it, or start a new log"
+        )
     state.now, state.reattach_us, state.wake_us = snapshot.now, snapshot.reattach_us, snapshot.wake_us
     state.next_seq, state.next_lease, state.next_op = snapshot.next_seq, snapshot.next_lease, snapshot.next_op
     state.jobs = {job.name: job for job in snapshot.jobs}

@@ -11,7 +11,10 @@ from tsched.sim.workload import Drawn
 
 
 class Baselines:
-    """Both baselines of one draw, from each job's run alone; `spans` is how long each job took then, from its arrival."""
+    """Both baselines of one draw, from each job's run alone.
+
+    `spans` is how long each job took then, in seconds from its arrival.
+    """
 
     def __init__(self, drawn: Drawn) -> None:
         workload = drawn.workload
@@ -58,4 +61,3 @@ class Baselines:
             "gpu_hours": sum(self._groups.values()) * total / SECONDS_PER_HOUR,
             "duty": {group: busy[group] / total if total else 0.0 for group in self._groups},
         }
-

@@ -58,9 +58,7 @@ def _check_job(program: JobProgram, place: str, groups: dict[str, Group], orders
         _check_context(program, context, at, groups, orders)
 
 
-def _check_context(
-    program: JobProgram, context: Context, place: str, groups: dict[str, Group], orders: Orders
-) -> None:
+def _check_context(program: JobProgram, context: Context, place: str, groups: dict[str, Group], orders: Orders) -> None:
     if context.iterations < 1:
         raise Invalid(f"{place}.iterations: {context.iterations}, must be >= 1")
     held: dict[str, str] = {}
@@ -90,9 +88,7 @@ def _check_context(
         raise Invalid(f"{place}.steps: nothing is acquired, a program needs at least one acquire")
 
 
-def _check_acquire(
-    program: JobProgram, step: Acquire, at: str, groups: dict[str, Group], held: dict[str, str]
-) -> None:
+def _check_acquire(program: JobProgram, step: Acquire, at: str, groups: dict[str, Group], held: dict[str, str]) -> None:
     if not step.groups:
         raise Invalid(f"{at}: acquire of no group, name at least one of {', '.join(groups)}")
     for name in step.groups:
@@ -106,7 +102,9 @@ def _check_acquire(
                 f" and the group has {group.capacity_bytes}"
             )
     if held and not step.nested:
-        raise Invalid(f"{at}: acquire of {step.groups[0]!r} while holding {', '.join(held)}, say nested = true if meant")
+        raise Invalid(
+            f"{at}: acquire of {step.groups[0]!r} while holding {', '.join(held)}, say nested = true to mean it"
+        )
     if step.nested and not held:
         raise Invalid(f"{at}: nested acquire of {step.groups[0]!r} while nothing is held, leave nested out")
     if step.estimate_us is not None and step.estimate_us < 0:

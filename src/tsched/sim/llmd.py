@@ -1,9 +1,9 @@
 """Runs that llm-d's time-slicing recorded, as workloads: any pool names, any number of jobs and pools.
 
-Of each `acquired` event `wait_ms` is how long the client waited for the lock, and `restore_ms` how long its state took to
-come back after that: the request was made both before `t`. (Recorded waits of 0 come with a restore; read so, the
-lengths of a job's phases join up smoothly, and the other way they jump by one restore.) Windows and utilisation series
-are left aside: they say nothing that the events do not.
+Of each `acquired` event `wait_ms` is how long the client waited for the lock, and `restore_ms` how long its state took
+to come back after that: the request was made both before `t`. (Recorded waits of 0 come with a restore. Read so, the
+lengths of a job's phases join up smoothly; the other way they jump by one restore.) Windows and utilisation series are
+left aside: they say nothing that the events do not.
 """
 
 from __future__ import annotations

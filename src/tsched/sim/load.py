@@ -1,6 +1,7 @@
 """Any file that describes a workload, told apart by its content.
 
-A scenario (TOML), a trace of programs (JSONL), a decision log of ours (JSON lines or SQLite), or a run that llm-d recorded.
+A scenario (TOML), a trace of programs (JSONL), a decision log of ours (JSON lines or SQLite), or a run that llm-d
+recorded.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from tsched.sim.statistics import quantile
 
 
 class Prediction(Struct, frozen=True):
-    """`low_s` to `high_s` holds 95 % of the scenarios, and the prediction itself; `error` is relative to the recording."""
+    """`low_s` to `high_s` holds 95 % of the scenarios, and the prediction itself; `error` is beside the recording."""
 
     policy: str
     makespan_s: float

@@ -18,7 +18,7 @@ class _Step(Struct, frozen=True, tag=True, forbid_unknown_fields=True, omit_defa
 
 
 class Acquire(_Step, frozen=True):
-    """Ask for all of `groups` at once and wait. `nested`: while holding what was acquired before, which must be said."""
+    """Ask for all of `groups` at once, and wait. `nested` says that something is held meanwhile."""
 
     groups: tuple[str, ...]
     phase: str = ""

@@ -1,9 +1,9 @@
 """A recorded run as turns, and those as programs that repeat it: what all importers share.
 
-A turn is one use of some groups by one client: asked for, granted, yielded. `replay` strings each client's turns together:
-what passed between two of its own events is a run of that length, unless it was a wait, which is left to the
-simulator. A client that did something while it waited for a grant cannot be one program: its turns on
-different groups then become independent contexts.
+A turn is one use of some groups by one client: asked for, granted, yielded. `replay` strings each client's turns
+together: what passed between two of its own events is a run of that length, unless it was a wait, which is left to
+the simulator. A client that did something while it waited for a grant cannot be one program: its turns on different
+groups then become independent contexts.
 """
 
 from __future__ import annotations

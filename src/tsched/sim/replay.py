@@ -1,8 +1,8 @@
 """Our own decision logs, as workloads: what if last week had been scheduled otherwise?
 
-Every client's turns become a program, what its moves took becomes the cost model. Under the policy that wrote the log the
-exact replay decides as the log did. Time in which a turn was suspended is left out: the policy decides anew whether to
-suspend.
+Every client's turns become a program, what its moves took becomes the cost model. Under the policy that wrote the log
+the exact replay decides as the log did. Time in which a turn was suspended is left out: the policy decides anew
+whether to suspend.
 """
 
 from __future__ import annotations
@@ -202,4 +202,3 @@ def _costs(records: Sequence[Record]) -> RecordedCosts:
         {group: median(lengths) for (kind, group), lengths in usual.items() if kind is Restore},
     )
     return RecordedCosts({job: tuple(line) for job, line in calls.items()}, others)
-

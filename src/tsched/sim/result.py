@@ -36,9 +36,9 @@ class JobResult(Struct, frozen=True):
 class Result(Struct, frozen=True):
     """One policy's run of one draw.
 
-    `makespan_s` runs from the first request to the last yield; `gpu_hours` is that for every node there is; `duty` the share of
-    it for which a group was held. `switches` counts turns for which states were moved, `switch_s` how long
-    somebody waited for an idle group meanwhile. `gap_to_lower_bound` is makespan over bound, minus one.
+    `makespan_s` runs from the first request to the last yield; `gpu_hours` is that for every node there is, `duty` the
+    share of it for which a group was held. `switches` counts turns for which states were moved, `switch_s` is how
+    long somebody waited for an idle group meanwhile. `gap_to_lower_bound` is makespan over bound, minus one.
     """
 
     policy: str

@@ -1,8 +1,8 @@
 """One workload's figures under several policies and seeds: the object that `sim run --json` prints.
 
-    baselines = [Baselines(workload.draw(seed)) for seed in seeds]
-    results = [simulate(workload, policy, seed, keep=False).result for policy in policies for seed in seeds]
-    summary(workload, results, baselines)
+baselines = [Baselines(workload.draw(seed)) for seed in seeds]
+results = [simulate(workload, policy, seed, keep=False).result for policy in policies for seed in seeds]
+summary(workload, results, baselines)
 """
 
 from __future__ import annotations

@@ -74,7 +74,9 @@ def weave(
     """
     for configuration in configurations:
         if configuration not in profile.disagg:
-            raise Invalid(f"{name}: unknown configuration {configuration!r}, one of {', '.join(profile.disagg)} is right")
+            raise Invalid(
+                f"{name}: unknown configuration {configuration!r}, one of {', '.join(profile.disagg)} is right"
+            )
     jobs = tuple(_job(profile, each, index, solo_s, sigma) for index, each in enumerate(configurations))
     sizes = [_size(profile, configuration) for configuration in configurations]
     warm = {

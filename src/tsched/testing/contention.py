@@ -6,6 +6,7 @@ jobs resident) and `switch_us` each otherwise. The record of every wait says by 
 
 from __future__ import annotations
 
+import json
 from heapq import heappop, heappush
 from random import Random
 
@@ -64,9 +65,18 @@ class Ring:
             self._send(JobAdded(each.job), 0)
             for client in range(each.clients):
                 self._ask(each, f"{each.job.name}/{client}", self.rng.randrange(1, 1000 + each.think_us))
+        self.resume(horizon_us)
+
+    def resume(self, horizon_us: int) -> None:
         while self.heap and self.heap[0][0] <= horizon_us:
             now, _, event = heappop(self.heap)
             self._send(event, now)
+
+    def reload(self, policy: Policy) -> None:
+        """Go on with an engine that was rebuilt from this one's snapshot and a fresh policy."""
+        data = json.loads(json.dumps(self.engine.snapshot()))
+        self.policy = policy
+        self.engine = Engine.restore(data, [Group(GROUP)], policy)
 
     def _push(self, when: int, event: Event) -> None:
         self.seq += 1

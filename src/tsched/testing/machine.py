@@ -94,7 +94,12 @@ class EngineMachine(RuleBasedStateMachine):
 
     # what clients do
 
-    @rule(name=st.sampled_from(JOBS), owner=st.sampled_from(("x", "y", "")), weight=st.sampled_from((0.5, 1, 3)), state=sizes)
+    @rule(
+        name=st.sampled_from(JOBS),
+        owner=st.sampled_from(("x", "y", "")),
+        weight=st.sampled_from((0.5, 1, 3)),
+        state=sizes,
+    )
     def add(self, name: str, owner: str, weight: float, state: dict[str, int]) -> None:
         self.send(JobAdded(Job(name, owner, weight, state, dict.fromkeys(NAMES, 10))))
 

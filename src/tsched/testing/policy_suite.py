@@ -36,7 +36,11 @@ def check_policy(make_policy: Callable[[], Policy], *, examples: int = 20) -> No
     if policy.fair:
         _check_shares(make_policy)
     quiet = settings(
-        max_examples=examples, stateful_step_count=40, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+        max_examples=examples,
+        stateful_step_count=40,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
     )
     run_state_machine_as_test(machine(make_policy), settings=quiet)  # type: ignore[no-untyped-call]
 
@@ -44,20 +48,26 @@ def check_policy(make_policy: Callable[[], Policy], *, examples: int = 20) -> No
 def adversaries() -> Iterable[tuple[str, list[Contestant]]]:
     """Casts that bring out unfairness: each has its victim."""
     yield "equals", [_contestant(f"e{i}", SECOND, SECOND) for i in range(4)]
-    yield "long against short", [_contestant("long", 20 * SECOND, SECOND)] + [
-        _contestant(f"s{i}", SECOND // 4, 1000) for i in range(4)
-    ]
-    yield "short against long", [_contestant("short", SECOND // 4, 1000)] + [
-        _contestant(f"l{i}", 8 * SECOND, 1000) for i in range(3)
-    ]
-    yield "one against a crowd of one owner", [_contestant("one", SECOND, SECOND, owner="x")] + [
-        _contestant(f"c{i}", SECOND, 1000, owner="crowd") for i in range(6)
-    ]
+    yield (
+        "long against short",
+        [_contestant("long", 20 * SECOND, SECOND)] + [_contestant(f"s{i}", SECOND // 4, 1000) for i in range(4)],
+    )
+    yield (
+        "short against long",
+        [_contestant("short", SECOND // 4, 1000)] + [_contestant(f"l{i}", 8 * SECOND, 1000) for i in range(3)],
+    )
+    yield (
+        "one against a crowd of one owner",
+        [_contestant("one", SECOND, SECOND, owner="x")]
+        + [_contestant(f"c{i}", SECOND, 1000, owner="crowd") for i in range(6)],
+    )
     yield "many clients of one job", [_contestant("one", SECOND, 1000), _contestant("many", SECOND, 1000, clients=5)]
     yield "weights", [_contestant("light", SECOND, 1000, weight=1), _contestant("heavy", SECOND, 1000, weight=3)]
-    yield "liars", [_contestant("honest", SECOND, 1000)] + [
-        _contestant(f"liar{i}", 2 * SECOND, 1000, estimate_us=1) for i in range(3)
-    ]
+    yield (
+        "liars",
+        [_contestant("honest", SECOND, 1000)]
+        + [_contestant(f"liar{i}", 2 * SECOND, 1000, estimate_us=1) for i in range(3)],
+    )
 
 
 def _contestant(
@@ -78,11 +88,19 @@ def _check_repeatable(make_policy: Callable[[], Policy]) -> None:
         first, second = (Ring(make_policy(), cast, seed=1, switch_us=1000) for _ in range(2))
         first.run(HORIZON_US // 20)
         second.run(HORIZON_US // 20)
+        unbroken = Ring(make_policy(), cast, seed=1, switch_us=1000)
+        unbroken.run(HORIZON_US // 10)
         if first.log != second.log:
             raise Violation(f"rule P0: policy {first.policy.name!r} decides differently when asked again")
         memory = first.policy.memory
         if json.loads(json.dumps(memory)) != memory:
             raise Violation(f"rule P0: the memory of policy {first.policy.name!r} is not plain data: {memory!r}")
+        second.reload(make_policy())
+        second.resume(HORIZON_US // 10)
+        if (second.log, second.policy.memory) != (unbroken.log, unbroken.policy.memory):
+            raise Violation(
+                f"rule J2: policy {first.policy.name!r} is not itself again after a restart from a snapshot"
+            )
 
 
 def _check_bounds(make_policy: Callable[[], Policy]) -> None:
@@ -120,4 +138,6 @@ def _check_shares(make_policy: Callable[[], Policy]) -> None:
     for owner, fair in {"a": 0.25, "b": 0.25, "c": 0.5}.items():
         share = ring.used_us.get(owner, 0) / total
         if abs(share - fair) > SHARE_TOLERANCE * fair:
-            raise Violation(f"rule P3: policy {ring.policy.name!r} gave owner {owner!r} {share:.3f} of the time, not {fair}")
+            raise Violation(
+                f"rule P3: policy {ring.policy.name!r} gave owner {owner!r} {share:.3f} of the time, not {fair}"
+            )

@@ -36,10 +36,11 @@ def _check_group(state: State, name: str, group: GroupState) -> None:
     for place in places:
         _must(bool(place.pending) == (place.op in state.moves), f"{name}: move {place.op} of {place.job} is misfiled")
         _must(not place.pending or place.standing in moving, f"{name}: {place.job} moves while standing")
-        stuck = bool(place.failed) and not place.pending and not group.lost and place.standing is not Standing.DISCARDING
+        stuck = (
+            bool(place.failed) and not place.pending and not group.lost and place.standing is not Standing.DISCARDING
+        )
         _must(not stuck, f"{name}: the failed move of {place.job} was forgotten")
     _check_progress(state, name, group, moving)
-
 
 
 def _check_progress(state: State, name: str, group: GroupState, moving: tuple[Standing, ...]) -> None:

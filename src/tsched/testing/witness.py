@@ -154,7 +154,9 @@ class Witness:
     def _memory(self, name: str) -> None:
         """What fits is in docs/rules.md, R1 to R4; sizes that changed while in memory are facts, not decisions."""
         group = self.groups[name]
-        on_device = [job for (at, job), where in self.where.items() if at == name and where not in ("parked", "dropping")]
+        on_device = [
+            job for (at, job), where in self.where.items() if at == name and where not in ("parked", "dropping")
+        ]
         sized = [job for job in on_device if self._size(group, job) > 0]
         if self.grown or any(job not in self.jobs for job in on_device):
             return
