@@ -105,10 +105,6 @@ class Clients:
         lease.give_back(groups)
         self._forget_if_over(lease)
 
-    def anonymous(self) -> list[Key]:
-        """Waiting requests that nobody could ever come back for."""
-        return [key for key, waiter in self._waiters.items() if waiter.anonymous]
-
     # -------------------------------------------------------- from the engine
 
     def granted(self, grant: Grant) -> None:
@@ -141,12 +137,12 @@ class Clients:
         if lease is not None:
             lease.suspend()
 
-    def close(self, failure: Exception | None = None) -> None:
-        """Nobody is served any more."""
-        waiters = list(self._waiters.values())
-        self._waiters.clear()
-        for waiter in waiters:
+    def close(self, failure: Exception | None = None) -> list[Key]:
+        """Nobody is served any more; answers the requests that no client could come back for, having no name."""
+        waiters, self._waiters = self._waiters, {}
+        for waiter in waiters.values():
             waiter.answer(None, lambda: failure or closed())
+        return [key for key, waiter in waiters.items() if waiter.anonymous]
 
     def _lose(self, lease: Lease, groups: tuple[str, ...], reason: str) -> None:
         lease.lose(groups, reason)

@@ -8,6 +8,7 @@ and each node's share of a move is a task of its own.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from types import TracebackType
@@ -70,7 +71,7 @@ class Driver:
         self._alarm: anyio.CancelScope | None = None
         self._moving = 0
         self._settled: anyio.Event | None = None
-        self._closing = False
+        self.closing = False
         self._clock: Clock
         self._tasks: TaskGroup
         self.engine = Engine(groups, policy, reattach_us=reattach_us)
@@ -152,10 +153,10 @@ class Driver:
             self._alarm, ready = None, _nothing
             if self._wake_us is not None and self._clock.now_us() >= self._wake_us:
                 self._wake_us = None
-                self._report(Woke())
+                self.report(Woke())
 
     def _move(self, move: Move) -> None:
-        if self._closing:  # left to the log: the next scheduler asks for it again
+        if self.closing:  # left to the log: the next scheduler asks for it again
             return
         for order in self._movers.orders(move):
             self._moving += 1
@@ -165,13 +166,13 @@ class Driver:
         try:
             answer = await self._movers.carry_out(move, order)
             if move.op in self.engine.state.moves:  # else a newer move took its place
-                self._report(answer)
+                self.report(answer)
         finally:
             self._moving -= 1
             if not self._moving and self._settled is not None:
                 self._settled.set()
 
-    def _report(self, event: Event) -> None:
+    def report(self, event: Event) -> None:
         """Feed what happened by itself; there is no caller to hear of a failure, which is raised by `stop`."""
         with suppress(Exception):
             self.feed(event)
@@ -187,10 +188,15 @@ class Driver:
         self._clock = Clock(self.engine.state.now)
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
+        try:
+            await self._tasks.start(self._tick)
+        except BaseException:
+            self._tasks.cancel_scope.cancel()
+            await self._tasks.__aexit__(*sys.exc_info())
+            raise
         self.running = True
-        await self._tasks.start(self._tick)
         if recovered is not None:
-            self._report(Restarted())
+            self.report(Restarted())
             wake_us = self.engine.wake_at()
             if wake_us is not None:
                 self._arm(wake_us)
@@ -200,7 +206,10 @@ class Driver:
         if recovered.snapshot is not None:
             self.engine = Engine.restore(recovered.snapshot, self._groups, self._policy, reattach_us=self._reattach_us)
         for record in recovered.records:
-            self.engine.apply(record.event, record.commands, record.now)
+            try:
+                self.engine.apply(record.event, record.commands, record.now)
+            except LookupError as error:
+                raise JournalError(f"record {record.seq} does not follow from those before it: {error!r}") from error
         self.seq = recovered.next_seq
 
     async def stop(
@@ -212,7 +221,7 @@ class Driver:
     ) -> None:
         """Wait for moves under way, at most so long, then end every task. Raises what made it fail, if it did."""
         cancelled = exc_type is not None and issubclass(exc_type, anyio.get_cancelled_exc_class())
-        self._closing = True
+        self.closing = True
         try:
             if self._moving and self.running and not cancelled:
                 self._settled = anyio.Event()

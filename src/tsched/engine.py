@@ -52,7 +52,7 @@ from tsched.events import (
 from tsched.model import Group
 from tsched.policies import Policy
 from tsched.residency import Place, Standing
-from tsched.state import AWAY, SWITCH, GroupState, State
+from tsched.state import SWITCH, GroupState, State
 from tsched.turns import Key, Lease, Request
 
 REATTACH_US = 60_000_000
@@ -86,7 +86,8 @@ class Engine:
             name = next(iter(dirty))
             del dirty[name]
             self._advance(name, state.groups[name])
-        self._set_alarm()
+        if self._alarms:
+            self._set_alarm()
         return self._out
 
     def apply(self, event: Event, commands: Sequence[Command], now: int) -> None:
@@ -142,7 +143,7 @@ class Engine:
         """Why this request can never be granted, as (code, text); None when it can (rules E2, E6, E7)."""
         state = self.state
         groups, job = request.groups, state.jobs.get(request.job)
-        if not groups or len(set(groups)) != len(groups):
+        if not groups or (len(groups) > 1 and len(set(groups)) < len(groups)):
             return "bad_request", f"job {request.job!r} must name each group once, at least one, not {list(groups)}"
         for name in groups:
             if name not in state.groups:
@@ -246,8 +247,11 @@ class Engine:
         """When this lease needs a look: it expires, has held too long, or may be suspended."""
         if lease.suspended:
             return None
-        times = [time for time in (lease.due_us, lease.ends_us, self._quantum_end(lease)) if time is not None]
-        return min(times) if times else None
+        first = lease.due_us
+        for time in (lease.ends_us, self._quantum_end(lease)):
+            if time is not None and (first is None or time < first):
+                first = time
+        return first
 
     def _quantum_end(self, lease: Lease) -> int | None:
         if len(lease.tokens) != 1:
@@ -340,36 +344,34 @@ class Engine:
         for name in request.groups:
             group = self.state.groups[name]
             ledger = group.ledger
-            place = ledger.places.get(job.name)
             if group.holder is not None or ledger.unsafe or group.lost:
                 return False
             if group.selected is not request and len(request.groups) > 1 and self._next(name, group) is not request:
                 return False
+            place = ledger.places.get(request.job)
             if place is not None and place.standing is not Standing.RESIDENT:
                 return False
-            if not ledger.fits(ledger.needed(job)):
+            if ledger.used + ledger.needed(job) > ledger.capacity:
                 return False
         return True
 
     def _grant(self, request: Request, backfills: Key | None = None) -> None:
         state = self.state
-        places = [state.groups[name].ledger.places.get(request.job) for name in request.groups]
-        tokens = {name: state.groups[name].token + 1 for name in request.groups}
+        restored = False
+        tokens: dict[str, int] = {}
+        for name in request.groups:
+            group = state.groups[name]
+            tokens[name] = group.token + 1
+            place = group.ledger.places.get(request.job)
+            restored = restored or (place is not None and place.restored)
         lease_id = request.resumes or state.next_lease
+        waited = state.now - request.arrived_us
+        client, number = request.key
         self._do(
-            Grant(
-                lease_id,
-                request.client,
-                request.number,
-                request.job,
-                tokens,
-                request.phase,
-                state.now - request.arrived_us,
-                any(place is not None and place.restored for place in places),
-                backfills,
-            )
+            Grant(lease_id, client, number, request.job, tokens, request.phase, waited, restored, backfills)
         )
-        self._watch(state.leases[lease_id])
+        if state.leases[lease_id].timed:
+            self._watch(state.leases[lease_id])
 
     def _make_ready(self, name: str, group: GroupState, request: Request) -> None:
         """Bring the request's state in, and others' out where memory is short (rules R3 to R6)."""
@@ -433,7 +435,7 @@ class Engine:
             job = eviction.last_to_leave(group)
             if group.holder or head is None or head.skips or job is None or _is_resident(group, head.job):
                 continue
-            away = self.state.estimates.known(job, AWAY + name)
+            away = group.ledger.places[job].away_us
             switch = self.state.estimates.known(SWITCH, name)
             if away is not None and switch is not None and away <= min(switch, limit):
                 until = self.state.now + min(switch, limit)

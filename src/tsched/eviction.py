@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tsched.model import Job
 from tsched.residency import Place
-from tsched.state import AWAY, GroupState, State
+from tsched.state import GroupState, State
 
 FAR = 1 << 62
 
@@ -35,8 +35,7 @@ def _due(state: State, group: GroupState, place: Place) -> int:
     waiting = group.by_job.get(place.job)
     if waiting:
         return state.now - FAR + waiting[0].seq
-    away = state.estimates.known(place.job, AWAY + group.group.name)
-    return FAR - 1 if away is None else max(state.now, place.left_us + away)
+    return FAR - 1 if place.away_us is None else max(state.now, place.left_us + place.away_us)
 
 
 def _selected(group: GroupState) -> tuple[str, ...]:

@@ -30,7 +30,8 @@ class Place(Struct):
 
     `on_device`: its bytes count against the capacity. `unsafe`: it may still compute without a lease, so nobody is granted
     before it is off. `doomed`: its job is gone and the state must go too. `pending` nodes have not answered the move
-    `op` yet, `failed` ones answered that it failed.
+    `op` yet, `failed` ones answered that it failed. The job's last turn
+    here ended at `left_us` if it has not asked again; the time before it asked again was `away_us`, the last time.
     """
 
     job: str
@@ -48,6 +49,7 @@ class Place(Struct):
     failed: list[str] = field(default_factory=list)
     retry_us: int = 0
     left_us: int = 0
+    away_us: int | None = None
 
     @property
     def leaving(self) -> bool:

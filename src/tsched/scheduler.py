@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Literal, Self
 
 from anyio import CancelScope
@@ -26,26 +26,24 @@ from anyio.lowlevel import cancel_shielded_checkpoint, checkpoint_if_cancelled
 from tsched import events
 from tsched.backends import Backend
 from tsched.clients import Clients, closed, lost
-from tsched.commands import Ignore
 from tsched.driver import Driver
 from tsched.engine import REATTACH_US
-from tsched.errors import DuplicateJob, Invalid, LeaseLost, TschedError, UnknownGroup, UnknownJob
-from tsched.events import Event
+from tsched.errors import Invalid, LeaseLost
 from tsched.journal import Header, Journal
 from tsched.lease import Lease
-from tsched.model import SECOND_US, Group, Job, seconds
+from tsched.model import SECOND_US, Group, seconds
 from tsched.movers import Movers
 from tsched.observers import Subscription
+from tsched.operations import Operations
 from tsched.plugins import load_policy
 from tsched.policies import Policy
-from tsched.state import State
 from tsched.status import Status, read_status
 
 SNAPSHOT_EVERY = 10_000
 DRAIN_S = 30.0
 
 
-class Scheduler:
+class Scheduler(Operations):
     """Gives groups of devices to jobs in turns; an async context manager, under asyncio and trio alike.
 
     Args:
@@ -77,18 +75,19 @@ class Scheduler:
         self._groups = _checked(groups)
         self._resumable = journal is not None
         self._drain_s = drain_s
-        self._entered = self._closing = False
-        self._recovered_jobs: dict[str, Job] = {}
+        self._entered = False
         self._clients = Clients(self)
-        self._driver = Driver(
-            self._groups,
-            load_policy(policy),
-            Header(self._groups, policy if isinstance(policy, str) else policy.name),
-            movers=Movers(self._groups, backend),
-            clients=self._clients,
-            journal=journal,
-            snapshot_every=snapshot_every,
-            reattach_us=seconds(reattach_s),
+        super().__init__(
+            Driver(
+                self._groups,
+                load_policy(policy),
+                Header(self._groups, policy if isinstance(policy, str) else policy.name),
+                movers=Movers(self._groups, backend),
+                clients=self._clients,
+                journal=journal,
+                snapshot_every=snapshot_every,
+                reattach_us=seconds(reattach_s),
+            )
         )
 
     async def __aenter__(self) -> Self:
@@ -105,63 +104,12 @@ class Scheduler:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Refuse who waits, wait for moves under way, end. With a journal, leases and named requests live on in it."""
-        self._closing = True
-        if self._driver.running and self._resumable:
-            for client, request in self._clients.anonymous():
-                self._driver.feed(events.RequestCancelled(client, request))
-        self._clients.close()
+        self._driver.closing = True
+        nameless = self._clients.close()
+        for key in reversed(nameless) if self._resumable else ():
+            lease = self._state.holding.get(key)
+            self._driver.report(events.PhaseYielded(lease.id) if lease is not None else events.RequestCancelled(*key))
         await self._driver.stop(self._drain_s, exc_type, exc, traceback)
-
-    # -------------------------------------------------------------------- jobs
-
-    async def add_job(self, job: Job) -> None:
-        """Register a job. One that a restarted scheduler knows from its log is taken over, with what is new about it.
-
-        Raises:
-            DuplicateJob: it is registered already.
-        """
-        known = self._state.jobs.get(job.name)
-        if known is None:
-            await self._tell(events.JobAdded(job))
-        elif self._recovered_jobs.pop(job.name, None) is None:
-            raise DuplicateJob(f"job {job.name!r} is registered already: update it, or take another name")
-        elif known != job:
-            await self._tell(events.JobUpdated(job))
-
-    async def update_job(self, job: Job) -> None:
-        """The job's owner, weight or sizes changed. Raises `UnknownJob`."""
-        self._known_job(job.name)
-        await self._tell(events.JobUpdated(job))
-
-    async def remove_job(self, job: str) -> None:
-        """The job is done: its requests are refused, its leases end, its state is dropped. Raises `UnknownJob`."""
-        self._known_job(job)
-        await self._tell(events.JobLeft(job))
-
-    async def lose_job(self, job: str, reason: str = "") -> None:
-        """The job's processes are gone: as `remove_job`, but not by its own wish. Raises `UnknownJob`."""
-        self._known_job(job)
-        await self._tell(events.JobLost(job, reason))
-
-    async def readmit(self, job: str) -> None:
-        """Lift the job's quarantine. Raises `UnknownJob`, or `Invalid` where it is not quarantined."""
-        self._known_job(job)
-        await self._tell(events.JobReadmitted(job))
-
-    async def force_eviction(self, group: str, job: str) -> None:
-        """You vouch that nothing of this job is left there. Raises `UnknownGroup`, `Invalid` where it has no state."""
-        self._known_group(group)
-        await self._tell(events.EvictionForced(group, job))
-
-    async def node_lost(self, group: str, node: str, reason: str = "") -> None:
-        """A node cannot be reached: its group takes no new turns. Raises `UnknownGroup`, `Invalid` for no such node."""
-        self._known_group(group)
-        await self._tell(events.NodeLost(group, node, reason))
-
-    async def node_returned(self, group: str, node: str) -> None:
-        """The node is back. Raises `UnknownGroup`, `Invalid` for a node that was not lost."""
-        self._known_group(group)
-        await self._tell(events.NodeReturned(group, node))
 
     # ------------------------------------------------------------------- turns
 
@@ -192,9 +140,11 @@ class Scheduler:
             SchedulerClosed: the scheduler is shutting down.
         """
         await checkpoint_if_cancelled()
-        if self._closing or not self._driver.running:
+        if self._driver.closing or not self._driver.running:
             raise self._driver.failure or closed()
         names = (groups,) if isinstance(groups, str) else tuple(groups)
+        if ttl_s is not None and not ttl_s > 0:
+            raise Invalid(f"ttl_s must be a number of seconds > 0, not {ttl_s!r}")
         owner = job if client is None else client
         number = self._new_number(owner) if request is None else request
         event = events.PhaseRequested(
@@ -231,6 +181,7 @@ class Scheduler:
         Raises:
             LeaseLost: it ended before, by time or by force.
             Invalid: it is not on one of these groups.
+            SchedulerClosed: the scheduler has ended.
         """
         names = (groups,) if isinstance(groups, str) else tuple(groups)
         handle = lease if isinstance(lease, Lease) else self._clients.lease(lease)
@@ -298,11 +249,6 @@ class Scheduler:
 
     # --------------------------------------------------------------- observing
 
-    @property
-    def jobs(self) -> Mapping[str, Job]:
-        """The jobs that are registered now."""
-        return MappingProxyType(self._state.jobs)
-
     def status(self) -> Status:
         """All groups and jobs at this moment."""
         return read_status(self._state, self._driver.now_us())
@@ -317,18 +263,6 @@ class Scheduler:
         return self._driver.observers.add(buffer)
 
     # ------------------------------------------------------------------ inside
-
-    @property
-    def _state(self) -> State:
-        return self._driver.engine.state
-
-    async def _tell(self, event: Event, error: type[TschedError] = Invalid) -> None:
-        """Feed an event of a caller, to whom it is an error if it means nothing."""
-        await checkpoint_if_cancelled()
-        for command in self._driver.feed(event):
-            if isinstance(command, Ignore):
-                raise error(command.reason)
-        await cancel_shielded_checkpoint()
 
     def _give_back(self, lease: Lease, groups: tuple[str, ...]) -> None:
         if lease.groups:
@@ -351,14 +285,6 @@ class Scheduler:
         while (client, number) in state.requests or (client, number) in state.holding:
             number += 1
         return number
-
-    def _known_job(self, job: str) -> None:
-        if job not in self._state.jobs:
-            raise UnknownJob(f"job {job!r} is not registered: add it first")
-
-    def _known_group(self, group: str) -> None:
-        if group not in self._state.groups:
-            raise UnknownGroup(f"no group {group!r}; there are: {', '.join(sorted(self._state.groups))}")
 
 
 def _checked(groups: Iterable[Group]) -> tuple[Group, ...]:

@@ -54,7 +54,6 @@ from tsched.waiting import WaitQueue
 
 BACKOFF_US = 1_000_000
 BACKOFF_MAX_US = 60_000_000
-AWAY = "\x00away"
 SWITCH = "\x00switch"
 
 
@@ -73,6 +72,7 @@ class GroupState:
         "queue",
         "reserving",
         "selected",
+        "timed",
         "token",
         "uneasy",
     )
@@ -93,6 +93,7 @@ class GroupState:
         self.hold: tuple[str, int] | None = None
         self.token = 0
         self.idle_since = 0
+        self.timed = any(limit is not None for limit in (group.lease_ttl_us, group.max_hold_us, group.max_phase_us))
 
 
 class State:
@@ -174,7 +175,7 @@ class State:
                 line.sort(key=_by_arrival)
             place = group.ledger.places.get(request.job)
             if place is not None and place.left_us:
-                self.estimates.observe(request.job, AWAY + name, self.now - place.left_us)
+                place.away_us = self.now - place.left_us
                 place.left_us = 0
         if request.within is not None:
             parent = self.leases.get(request.within)
@@ -237,12 +238,15 @@ class State:
             return f"lease {event.lease} has ended"
         if lease.suspended:
             self._dequeue(self.requests[lease.request.key])
-        self._observe(lease)
+        self._observe(lease, self._length(lease))
         self._give_back(lease, event.groups or tuple(lease.tokens))
         return ""
 
-    def _observe(self, lease: Lease) -> None:
-        length = lease.ran_us + (0 if lease.suspended else self.now - lease.since_us)
+    def _length(self, lease: Lease) -> int:
+        """How long the turn ran so far, suspensions not counted."""
+        return lease.ran_us + (0 if lease.suspended else self.now - lease.since_us)
+
+    def _observe(self, lease: Lease, length: int) -> None:
         self.estimates.observe(lease.job, lease.request.phase, length)
         if lease.backfills is not None and length > lease.request.estimate_us:
             reservation = self.requests.get(lease.backfills)
@@ -250,7 +254,7 @@ class State:
                 reservation.overrun = True
 
     def _give_back(self, lease: Lease, groups: Iterable[str], unsafe: bool = False) -> None:
-        length = lease.ran_us + (0 if lease.suspended else self.now - lease.since_us)
+        length = self._length(lease)
         for name in groups:
             if lease.tokens.pop(name, None) is None:
                 continue
@@ -443,12 +447,16 @@ class State:
             return
         request = self.requests[grant.client, grant.request]
         self._count_skips(request)
-        ranks = self._ranks(request)
+        timed = not request.attached or request.ttl_us is not None
+        for name in request.groups:
+            timed = timed or self.groups[name].timed
+        ranks = self._ranks(request) if timed else {}
         self._dequeue(request)
         now = self.now
         if lease is None:
             lease = Lease(grant.lease, request, dict(grant.tokens), now, now)
-            lease.restored, lease.ranks, lease.backfills = grant.restored, ranks, grant.backfills
+            lease.restored, lease.ranks, lease.timed = grant.restored, ranks, timed
+            lease.backfills = grant.backfills
             self.leases[lease.id] = lease
             self.holding[request.key] = lease
             self.next_lease = grant.lease + 1
@@ -457,8 +465,9 @@ class State:
             lease.since_us = now
             lease.tokens = dict(grant.tokens)
         lease.attached = request.attached
-        lease.due_us = self._due(request)
-        lease.ends_us = self._ends(lease)
+        if timed:
+            lease.due_us = self._due(request)
+            lease.ends_us = self._ends(lease)
         for name, token in grant.tokens.items():
             self._occupy(self.groups[name], lease, token, grant.restored)
 

@@ -39,7 +39,7 @@ class Lease(Struct):
     """A granted turn: the groups still held and their fencing tokens.
 
     `since_us` is when the turn began, or resumed; `ran_us` what it ran before it was suspended. `due_us` is when it ends
-    unless renewed. `backfills` names the reservation that it was let in before.
+    unless renewed, `ends_us` when it ends even so; without `timed` neither can be, nor a suspension. `backfills` names the reservation that it was let in before.
     """
 
     id: int
@@ -55,6 +55,7 @@ class Lease(Struct):
     nested: Key | None = None
     backfills: Key | None = None
     restored: bool = False
+    timed: bool = False
     ranks: dict[str, int] = field(default_factory=dict)
 
     @property

@@ -145,7 +145,7 @@ def _parts(context: DrawnContext) -> list[Part]:
     clock = last_yield = 0
     for _ in range(context.iterations):
         for op in context.ops:
-            groups, yields, begun = cuts[-1]
+            _, yields, begun = cuts[-1]
             if isinstance(op, RunOp):
                 clock += next(durations)
             elif isinstance(op, AcquireOp):

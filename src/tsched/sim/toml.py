@@ -62,8 +62,9 @@ def scenario(data: dict[str, Any], source: str) -> Workload:
 
 
 def _first(error: ValidationError) -> str:
-    """The first finding as `place: value, what would be right`."""
-    finding = error.errors(include_url=False)[0]
+    """The first finding as `place: value, what would be right`; an unknown key explains what else is found."""
+    findings = error.errors(include_url=False)
+    finding = next((each for each in findings if each["type"] == "extra_forbidden"), findings[0])
     place = _place(finding["loc"])
     value = repr(finding["input"])
     value = value if len(value) <= 60 else value[:57] + "..."

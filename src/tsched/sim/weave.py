@@ -27,10 +27,10 @@ from tsched.sim.workload import Workload
 ROLLOUT, TRAINING = "rollout", "training"
 SOLO_S = 7200.0
 MIXES: Mapping[str, tuple[str, ...]] = {
-    "weave_2": ("7B_8k", "14B_4k"),
-    "weave_3": ("7B_4k", "14B_8k", "32B_4k"),
-    "weave_4": ("3B_8k", "7B_8k", "14B_8k", "32B_8k"),
-    "weave_5": ("3B_4k", "4B_8k", "7B_8k", "8B_4k", "14B_4k"),
+    "weave_2": ("7B_4k", "7B_4k"),
+    "weave_3": ("7B_8k", "14B_4k", "32B_4k"),
+    "weave_4": ("7B_4k", "14B_4k", "14B_8k", "32B_4k"),
+    "weave_5": ("7B_4k", "7B_8k", "14B_4k", "14B_8k", "32B_4k"),
 }
 
 
