@@ -10,7 +10,19 @@ from tsched.costs import Bandwidth, FixedTable, Samples
 from tsched.errors import Invalid
 from tsched.faults import FaultRates
 from tsched.model import Group, Job
-from tsched.sim import Acquire, Context, Exponential, Fixed, JobProgram, Lognormal, Normal, Recorded, Run, Uniform, Yield
+from tsched.sim import (
+    Acquire,
+    Context,
+    Exponential,
+    Fixed,
+    JobProgram,
+    Lognormal,
+    Normal,
+    Recorded,
+    Run,
+    Uniform,
+    Yield,
+)
 from tsched.sim.toml import read_toml
 
 TEXT = """

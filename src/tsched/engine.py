@@ -74,7 +74,7 @@ class Engine:
         """Take note of what happened at `now` (microseconds, never less than before) and answer what to do."""
         self._out = []
         state = self.state
-        ignored = state.happened(event, max(now, state.now))
+        ignored = state.happened(event, now)
         if ignored:
             self._do(Ignore(ignored))
             return self._out
@@ -83,8 +83,7 @@ class Engine:
             reaction(self, event)
         dirty = state.dirty
         while dirty:
-            name = next(iter(dirty))
-            del dirty[name]
+            name, _ = dirty.popitem()
             self._advance(name, state.groups[name])
         if self._alarms:
             self._set_alarm()
@@ -92,7 +91,7 @@ class Engine:
 
     def apply(self, event: Event, commands: Sequence[Command], now: int) -> None:
         """Replay one record: the state changes as it did then, whatever would be decided today."""
-        self.state.happened(event, max(now, self.state.now))
+        self.state.happened(event, now)
         for command in commands:
             self.state.done(command)
 

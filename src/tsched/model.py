@@ -88,6 +88,11 @@ class Job(Struct, frozen=True, forbid_unknown_fields=True):
                     raise Invalid(f"job {self.name!r}: {key} on group {group!r} must be >= 0, not {size}")
 
     @property
+    def weight_milli(self) -> int:
+        """The weight in thousandths, at least one: what policies count with."""
+        return max(1, round(self.weight * 1000))
+
+    @property
     def account(self) -> str:
         """Who is charged for this job's turns."""
         return self.owner or self.name

@@ -25,7 +25,7 @@ class Standing(StrEnum):
     DISCARDING = "discarding"
 
 
-class Place(Struct):
+class Place(Struct, gc=False):
     """One job's state on one group.
 
     `on_device`: its bytes count against the capacity. `unsafe`: it may still compute without a lease, so nobody is granted

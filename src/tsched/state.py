@@ -122,7 +122,8 @@ class State:
 
     def happened(self, event: Event, now: int) -> str:
         """Apply what happened; answers why nothing changed, or an empty string."""
-        self.now = now
+        if now > self.now:
+            self.now = now
         return _HAPPENED[type(event)](self, event)
 
     def _requested(self, event: PhaseRequested) -> str:
@@ -137,7 +138,7 @@ class State:
             number=event.request,
             job=event.job,
             owner=job.account if job else event.job,
-            weight_milli=max(1, round(job.weight * 1000)) if job else 1000,
+            weight_milli=job.weight_milli if job else 1000,
             groups=event.groups,
             phase=event.phase,
             estimate_us=self.estimates.estimate(event.job, event.phase, event.estimate_us),
@@ -149,7 +150,7 @@ class State:
         )
         self.next_seq += 1
         self.requests[key] = request
-        if job is not None and all(name in self.groups for name in event.groups):
+        if job is not None and self.groups.keys() >= set(event.groups):
             self._enqueue(request)
         return ""
 
@@ -238,8 +239,9 @@ class State:
             return f"lease {event.lease} has ended"
         if lease.suspended:
             self._dequeue(self.requests[lease.request.key])
-        self._observe(lease, self._length(lease))
         self._give_back(lease, event.groups or tuple(lease.tokens))
+        if not lease.tokens:
+            self._observe(lease, self._length(lease))
         return ""
 
     def _length(self, lease: Lease) -> int:

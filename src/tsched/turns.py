@@ -7,7 +7,7 @@ from msgspec import Struct, field
 Key = tuple[str, int]
 
 
-class Request(Struct):
+class Request(Struct, gc=False, eq=False):
     """One client's wish for `groups`, all at once. `skips` counts who was served out of rank while this one was first.
 
     `reserved_seq` orders the requests that reserve groups as they come free (rule E9); `resumes` is the lease that
@@ -35,7 +35,7 @@ class Request(Struct):
     resumes: int | None = None
 
 
-class Lease(Struct):
+class Lease(Struct, gc=False, eq=False):
     """A granted turn: the groups still held and their fencing tokens.
 
     `since_us` is when the turn began, or resumed; `ran_us` what it ran before it was suspended. `due_us` is when it ends

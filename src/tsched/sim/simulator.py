@@ -14,7 +14,10 @@ last job is. It never looks at a clock and draws nothing: everything random was 
 
 from __future__ import annotations
 
+import gc
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -30,10 +33,10 @@ from tsched.policies import Policy
 from tsched.sim.client import Client
 from tsched.sim.draw import AcquireOp, RunOp
 from tsched.sim.result import Result, result
-from tsched.sim.tally import Tally
+from tsched.sim.tally import Tally, tally
 from tsched.sim.workload import Drawn, Workload
 
-IDLE_WAKES = 10_000
+MOST_IDLE = 10_000  # events in a row by which no client comes any further
 _WOKE = Woke()
 _KINDS: dict[type[Command], MoveKind] = {Park: "park", Restore: "restore", Discard: "discard"}
 
@@ -76,16 +79,31 @@ def simulate(
     header = Header(drawn.workload.groups, policy if isinstance(policy, str) else chosen.name, meta)
     if journal is not None:
         journal.begin(header)
-    simulator = Simulator(drawn, chosen, journal, keep)
+    simulator = Simulator(drawn, chosen, journal, keep, name=header.policy)
     simulator.run()
-    return Simulation(header, simulator.records, result(simulator.tally, header.policy, drawn))
+    return Simulation(header, simulator.records, simulator.result())
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Without the cycle collector: a run makes millions of small values and no cycles, and would be walked over and over."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class Simulator:
     """One run. `now` is virtual time; `records` grows with every event."""
 
-    def __init__(self, drawn: Drawn, policy: Policy, journal: Journal | None = None, keep: bool = True) -> None:
+    def __init__(
+        self, drawn: Drawn, policy: Policy, journal: Journal | None = None, keep: bool = True, name: str = ""
+    ) -> None:
         self.drawn = drawn
+        self._policy = name or policy.name
         self.engine = Engine(drawn.workload.groups, policy)
         self.faults = Faults(drawn.seed, drawn.workload.faults)
         self.records: list[Record] = []
@@ -111,13 +129,20 @@ class Simulator:
             self._clients.update((client.name, client) for client in clients)
             self._working[job.job.name] = clients
             self._push(job.arrival_us, index, 0)
-        self._loop()
+        with collector_paused():
+            self._loop()
+
+    def result(self) -> Result:
+        """The figures of the run, counted from its records where they were kept."""
+        if self._keep:
+            self.tally = tally(self.drawn.workload.groups, self.records)
+        return result(self.tally, self._policy, self.drawn)
 
     def _loop(self) -> None:
         heap, ready, working = self._heap, self._ready, self._working
         idle = 0
         while working:
-            if not heap or idle > IDLE_WAKES:
+            if not heap or idle > MOST_IDLE:
                 raise Deadlock(self._stuck())
             self.now, seq, item, epoch = heappop(heap)
             if isinstance(item, Client):
@@ -127,6 +152,7 @@ class Simulator:
                 item.sleeping = False
                 self._go_on(item)
             elif isinstance(item, int):
+                idle = 0
                 self._arrive(item)
             elif item is _WOKE:
                 if seq != self._wake_seq:
@@ -134,7 +160,7 @@ class Simulator:
                 idle += 1
                 self._feed(item)
             elif epoch in self.engine.state.moves:
-                idle = 0
+                idle += 1
                 self._answer(item)
             while ready:
                 woken = ready.popleft()
@@ -251,7 +277,8 @@ class Simulator:
             self._journal.append(record)
         if self._keep:
             self.records.append(record)
-        self.tally.take(record)
+        else:
+            self.tally.take(record)
         for command in commands:
             kind = type(command)
             if kind is Grant:
