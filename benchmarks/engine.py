@@ -20,7 +20,9 @@ def decision_us(policy: str, waiting: int, decisions: int = 2000) -> float:
     for job in range(jobs):
         engine.handle(JobAdded(Job(f"j{job}", owner=f"o{job % 50}", state_bytes={"g": 0})), 0)
     for number in range(waiting + 1):
-        engine.handle(PhaseRequested("c", number, f"j{number % jobs}", ("g",), "p", 1000 + number * 7919 % 9973), number)
+        engine.handle(
+            PhaseRequested("c", number, f"j{number % jobs}", ("g",), "p", 1000 + number * 7919 % 9973), number
+        )
     now, start = waiting, time.process_time()
     for step in range(decisions):
         now += 1000

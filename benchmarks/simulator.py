@@ -28,7 +28,12 @@ def queue(jobs: int, cycles: int) -> Workload:
             Job(f"j{job}", state_bytes={"g": 0}),
             (
                 Context(
-                    (Run(Recorded(tuple(_think(job, cycles, jobs * HOLD_US)))), Acquire(("g",)), Run(Fixed(HOLD_US)), Yield(("g",))),
+                    (
+                        Run(Recorded(tuple(_think(job, cycles, jobs * HOLD_US)))),
+                        Acquire(("g",)),
+                        Run(Fixed(HOLD_US)),
+                        Yield(("g",)),
+                    ),
                     cycles,
                 ),
             ),

@@ -1,8 +1,8 @@
 """The scheduling engine: events in, commands out, nothing else.
 
-`handle(event, now)` is a pure state machine: no clock, no randomness, no I/O, and no exception for what the world or a client
-does wrong. It applies the event to the state, then decides; every decision is a command, applied at once and
-returned. `apply` replays a record of both without deciding (rule J3).
+`handle(event, now)` is a pure state machine: no clock, no randomness, no I/O, and no exception for what the world
+or a client does wrong. It applies the event to the state, then decides; every decision is a command, applied at
+once and returned. `apply` replays a record of both without deciding (rule J3).
 
 How one group works, all of it in `_advance`:
 
@@ -10,8 +10,8 @@ How one group works, all of it in `_advance`:
 - *Idle.* The policy picks a request; what stands between it and its turn is memory. State that is parked is
   restored as soon as it fits; when it does not, others are parked, the fewest that suffice. The request is granted
   when its state is there, its working memory fits, and nobody unsafe is left on the devices.
-- *Reserved.* A request for several groups takes each as it comes free, and is granted all at once; meanwhile a short phase of
-  a resident job may slip in (backfill).
+- *Reserved.* A request for several groups takes each as it comes free, and is granted all at once; meanwhile a
+  short phase of a resident job may slip in (backfill).
 
 `_tend` looks after states whose move failed, whose job is gone, or whose holder lost its lease: retry, then
 quarantine of that job, then discard, until the memory was seen free. All numbered rules are in docs/rules.md.
@@ -366,9 +366,7 @@ class Engine:
         lease_id = request.resumes or state.next_lease
         waited = state.now - request.arrived_us
         client, number = request.key
-        self._do(
-            Grant(lease_id, client, number, request.job, tokens, request.phase, waited, restored, backfills)
-        )
+        self._do(Grant(lease_id, client, number, request.job, tokens, request.phase, waited, restored, backfills))
         if state.leases[lease_id].timed:
             self._watch(state.leases[lease_id])
 

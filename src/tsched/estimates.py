@@ -61,4 +61,3 @@ class Estimates(Struct):
             return declared_us
         everyone = self.everyone.get(phase)
         return median(everyone) if everyone else DEFAULT_US
-

@@ -28,10 +28,10 @@ class Standing(StrEnum):
 class Place(Struct, gc=False):
     """One job's state on one group.
 
-    `on_device`: its bytes count against the capacity. `unsafe`: it may still compute without a lease, so nobody is granted
-    before it is off. `doomed`: its job is gone and the state must go too. `pending` nodes have not answered the move
-    `op` yet, `failed` ones answered that it failed. The job's last turn
-    here ended at `left_us` if it has not asked again; the time before it asked again was `away_us`, the last time.
+    `on_device`: its bytes count against the capacity. `unsafe`: it may still compute without a lease, so nobody is
+    granted before it is off. `doomed`: its job is gone and the state must go too. `pending` nodes have not answered
+    the move `op` yet, `failed` ones answered that it failed. The job's last turn here ended at `left_us` if it has
+    not asked again; the time before it asked again was `away_us`, the last time.
     """
 
     job: str

@@ -38,8 +38,9 @@ class Request(Struct, gc=False, eq=False):
 class Lease(Struct, gc=False, eq=False):
     """A granted turn: the groups still held and their fencing tokens.
 
-    `since_us` is when the turn began, or resumed; `ran_us` what it ran before it was suspended. `due_us` is when it ends
-    unless renewed, `ends_us` when it ends even so; without `timed` neither can be, nor a suspension. `backfills` names the reservation that it was let in before.
+    `since_us` is when the turn began, or resumed; `ran_us` what it ran before it was suspended. `due_us` is when it
+    ends unless renewed, `ends_us` when it ends even so; without `timed` neither can be, nor a suspension.
+    `backfills` names the reservation that it was let in before.
     """
 
     id: int

@@ -11,8 +11,8 @@ what order it keeps and what bound on waiting follows from it, as `bound` comput
 
 Two options, common to all policies (rules P7 and P8):
 
-- `window` (1 to 8): look at the first few by rank and take one whose job is resident, to save a switch. Nobody is passed
-  over more than `window` times, so every bound grows by `window`.
+- `window` (1 to 8): look at the first few by rank and take one whose job is resident, to save a switch. Nobody is
+  passed over more than `window` times, so every bound grows by `window`.
 - `linger_us`: after a turn, keep the group for the same job for so long, if it usually is back before a switch
   would pay. At most once for each head of the line, so a bound of n becomes 2 n + 1.
 """

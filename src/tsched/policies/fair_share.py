@@ -13,10 +13,10 @@ class FairShare(Policy):
     """Order: the owner's start tag, in virtual time per group (P3); within an owner, arrival.
 
     A turn costs its owner its length plus the switch that it caused, divided by its job's weight, and at least
-    `FLOOR_US`. It is charged by the estimate when granted and corrected when it ends. An owner that was away starts at the
-    present virtual time: it neither saves up nor pays for absence. Bound: between two turns of an owner every other owner
-    gets at most the turns that its weight buys in the time that the owner was charged for, plus one. Source: Goyal, Vin, Cheng,
-    "Start-time Fair Queueing", 1996.
+    `FLOOR_US`. It is charged by the estimate when granted and corrected when it ends. An owner that was away starts
+    at the present virtual time: it neither saves up nor pays for absence. Bound: between two turns of an owner
+    every other owner gets at most the turns that its weight buys in the time that the owner was charged for, plus
+    one. Source: Goyal, Vin, Cheng, "Start-time Fair Queueing", 1996.
     """
 
     name = "fair_share"

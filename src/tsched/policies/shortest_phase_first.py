@@ -11,8 +11,8 @@ MILLI = 1000
 class ShortestPhaseFirst(Policy):
     """Order: estimate + alpha * arrival time (P2). All waiters age alike, so the order of two never changes.
 
-    Bound: a request of estimate e that arrived at a is overtaken only by those there before it and those that arrive before
-    a + e / alpha. Assumes honest estimates; they are corrected by what phases really took.
+    Bound: a request of estimate e that arrived at a is overtaken only by those there before it and those that
+    arrive before a + e / alpha. Assumes honest estimates; they are corrected by what phases really took.
     """
 
     name = "shortest_phase_first"

@@ -9,8 +9,8 @@ class Client:
     """A cursor over a `DrawnContext`.
 
     `asking` is the acquire that waits for its grant. A heap entry of this client counts only while its number is
-    `epoch`: a suspension or an end raises it. `left_us` is what a suspended run still has to go; it goes on when no lease
-    is `paused` any more. `sleeping`: an entry of this client counts.
+    `epoch`: a suspension or an end raises it. `left_us` is what a suspended run still has to go; it goes on when no
+    lease is `paused` any more. `sleeping`: an entry of this client counts.
     """
 
     __slots__ = (

@@ -1,7 +1,8 @@
-"""Jobs that contend for one group under a policy, driven straight on the engine: the ring in which a policy's claims are tried.
+"""Jobs that contend for one group, driven straight on the engine: the ring in which a policy's claims are tried.
 
-Everything is drawn from a seed: job lengths, think times, owners and weights. Moves take no time when `switch_us` is 0 (all
-jobs resident) and `switch_us` each otherwise. The record of every wait says by how many grants it was overtaken.
+Everything is drawn from a seed: job lengths, think times, owners and weights. Moves take no time when `switch_us`
+is 0 (all jobs resident) and `switch_us` each otherwise. The record of every wait says by how many grants it was
+overtaken.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """A Hypothesis state machine that attacks the engine under one policy.
 
-It draws jobs, requests, nested requests, cancels, yields, expiries, resizes, failed and finished moves, lost nodes and
-jobs, operator's orders, and crashes with recovery from snapshot and log, at every step. After each step the
-`Witness` and the structural invariants must hold; at the end, when the world behaves again, every waiter must have been served.
+It draws jobs, requests, nested requests, cancels, yields, expiries, resizes, failed and finished moves, lost nodes
+and jobs, operator's orders, and crashes with recovery from snapshot and log, at every step. After each step the
+`Witness` and the structural invariants must hold; at the end, when the world behaves again, every waiter must have
+been served.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tsched.commands import Command, Discard, Grant, Park, Refuse, Restore, WakeAt
+from tsched.commands import Command, Discard, Grant, Move, Park, Refuse, Restore, WakeAt
 from tsched.engine import Engine
 from tsched.events import (
     Discarded,
@@ -171,8 +172,12 @@ class EngineMachine(RuleBasedStateMachine):
     def _answer(self, op: int, node: str, well: bool) -> None:
         self.answered.add((op, node))
         move = self.moves[op]
-        done = {Park: Parked, Restore: Restored, Discard: Discarded}[type(move)](op, node)
-        self.send(done if well else MoveFailed(op, node, "drawn"))
+        done: dict[type[Move], type[Parked | Restored | Discarded]] = {
+            Park: Parked,
+            Restore: Restored,
+            Discard: Discarded,
+        }
+        self.send(done[type(move)](op, node) if well else MoveFailed(op, node, "drawn"))
 
     @rule(after=st.sampled_from((1, 1_000, 12_000, 60_000)))
     def wait(self, after: int) -> None:

@@ -1,7 +1,7 @@
 """An independent witness of safety: reads events and commands, knows nothing of the engine, and objects.
 
-It keeps its own small model of who holds what and what is in memory, from the decision log alone, and raises `Violation` naming
-the rule of docs/rules.md that a command broke. Run it over any log, live, simulated or drawn.
+It keeps its own small model of who holds what and what is in memory, from the decision log alone, and raises
+`Violation` naming the rule of docs/rules.md that a command broke. Run it over any log, live, simulated or drawn.
 """
 
 from __future__ import annotations
