@@ -6,6 +6,7 @@ import statistics
 import time
 
 import anyio
+import anyio.lowlevel
 
 from tsched import Group, Job, Scheduler
 from tsched.engine import Engine
@@ -56,7 +57,7 @@ async def _hand_over(turns: int) -> list[float]:
                 lease = await scheduler.acquire(job, "g")
                 if yielded:
                     latencies.append(time.perf_counter() - yielded)
-                await anyio.sleep(0)
+                await anyio.lowlevel.checkpoint()
                 yielded = time.perf_counter()
                 await scheduler.release(lease)
 

@@ -22,6 +22,7 @@ from tsched.journal import Header, JsonlJournal, MemoryJournal, Record, Recovere
 from tsched.status import Status
 
 GROUPS = [Group("g", capacity_bytes=2, move_timeout_us=5_000_000), Group("h", nodes=("n0", "n1"), retries=3)]
+NODES = {group.name: group.nodes for group in GROUPS}
 JOBS = ("a", "b", "c")
 
 
@@ -85,7 +86,7 @@ class Client:
             async with sched.hold(self.job, groups, client=f"client of {self.job}", request=number) as lease:
                 for name in groups:
                     assert computing.setdefault(name, self.job) == self.job, f"{name} is {computing[name]}'s"
-                    for node in dict((group.name, group.nodes) for group in GROUPS)[name]:
+                    for node in NODES[name]:
                         presence = await self.backend.probe(name, node, self.job, deadline_us=0)
                         assert presence.parked_bytes == 0, "granted without its state"
                 try:
@@ -113,9 +114,7 @@ def _has_crash(error: BaseException) -> bool:
     )
 
 
-async def _crash_and_restart(
-    turns: list[list[tuple[str, ...]]], at: int, written: bool, every: int, late: bool
-) -> None:
+async def _crash_and_restart(turns: list[Turns], at: int, written: bool, every: int, late: bool) -> None:
     faults = Faults(at, FaultRates(late=0.3)) if late else None
     backend = FakeBackend(costs=FixedTable(default_us=1_500_000), faults=faults)
     clients = [Client(job, mine, backend) for job, mine in zip(JOBS, turns, strict=True)]
@@ -162,7 +161,7 @@ TURNS = st.lists(st.sampled_from([("g",), ("h",), ("g", "h")]), min_size=1, max_
     late=st.booleans(),
 )
 def test_killed_at_any_event_it_goes_on_as_it_was(
-    turns: list[list[tuple[str, ...]]], at: int, written: bool, every: int, late: bool
+    turns: list[Turns], at: int, written: bool, every: int, late: bool
 ) -> None:
     run("asyncio", lambda: _crash_and_restart(turns, at, written, every, late))
 
@@ -170,7 +169,7 @@ def test_killed_at_any_event_it_goes_on_as_it_was(
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("at", range(0, 24, 3))
 def test_killed_under_either_event_loop(backend: str, at: int) -> None:
-    turns: list[list[tuple[str, ...]]] = [[("g",), ("h",)], [("h",), ("g",)], [("g", "h")]]
+    turns: list[Turns] = [[("g",), ("h",)], [("h",), ("g",)], [("g", "h")]]
     run(backend, lambda: _crash_and_restart(turns, at, True, 1000, False))
 
 

@@ -96,7 +96,7 @@ class WaitQueue:
         return [entry[3] for entry in taken]
 
     def ordered(self) -> Iterator[Request]:
-        """Everybody in line: flow by flow in rank order, arrivals in order. For people and snapshots, not for decisions."""
+        """Everybody in line: flow by flow in rank order, arrivals in order. For people, not for decisions."""
         for entry in sorted(entry for entry in self._heap if self._valid(entry)):
             flow = self._policy.flow(entry[3])
             yield from (self._flows[flow] if flow is not None else [entry[3]])

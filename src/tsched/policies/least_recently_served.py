@@ -8,7 +8,9 @@ COUNT = ""
 
 
 class LeastRecentlyServed(Policy):
-    """Order: the job whose last turn on this group began longest ago (P4); a new job counts as served when it first asks.
+    """Order: the job whose last turn on this group began longest ago (P4); a new job counts
+    as served when it first asks.
+
 
     Bound: each other job at most once for the request and for each of its own job's that stand before it.
     """

@@ -86,7 +86,7 @@ def simulate(
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Without the cycle collector: a run makes millions of small values and no cycles, and would be walked over and over."""
+    """Without the cycle collector: a run makes millions of small values and no cycles."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -42,7 +42,7 @@ def check_policy(make_policy: Callable[[], Policy], *, examples: int = 20) -> No
         database=None,
         suppress_health_check=list(HealthCheck),
     )
-    run_state_machine_as_test(machine(make_policy), settings=quiet)  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(machine(make_policy), settings=quiet)
 
 
 def adversaries() -> Iterable[tuple[str, list[Contestant]]]:
@@ -120,7 +120,7 @@ def _check_wait(ring: Ring, wait: Wait, title: str) -> None:
             raise Violation(f"rule P9: policy {policy.name!r} claims no bound and does not say that it may starve")
     elif wait.overtaken > bound:
         raise Violation(
-            f"rule P9: under {policy.name!r}, against {title!r}, a request of job {wait.request.job!r} was overtaken by "
+            f"rule P9: under {policy.name!r}, against {title!r}, a request of {wait.request.job!r} was overtaken by "
             f"{wait.overtaken} grants; it claims at most {bound}"
         )
 
@@ -138,6 +138,5 @@ def _check_shares(make_policy: Callable[[], Policy]) -> None:
     for owner, fair in {"a": 0.25, "b": 0.25, "c": 0.5}.items():
         share = ring.used_us.get(owner, 0) / total
         if abs(share - fair) > SHARE_TOLERANCE * fair:
-            raise Violation(
-                f"rule P3: policy {ring.policy.name!r} gave owner {owner!r} {share:.3f} of the time, not {fair}"
-            )
+            got = f"gave owner {owner!r} {share:.3f} of the time, not {fair}"
+            raise Violation(f"rule P3: policy {ring.policy.name!r} {got}")
