@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tsched.costs import Bandwidth, FixedTable, Samples
+from tsched.costs import Bandwidth, Costs, FixedTable, Samples
 from tsched.errors import Deadlock
 from tsched.faults import FaultRates
 from tsched.journal import Record
@@ -26,6 +26,12 @@ POLICIES = [*policy_names(), "fifo?window=4", "fair_share?linger_s=0.00001", "sh
 # Small whole numbers: as many events as possible meet at the same microsecond.
 LENGTHS = st.integers(0, 12)
 GROUP_NAMES = ("g0", "g1", "g2")
+COSTS: tuple[Costs, ...] = (
+    FixedTable(default_us=3),
+    FixedTable(),
+    Bandwidth(bytes_per_s=1_000_000, latency_us=1),
+    Samples(park={"g0": (1, 4, 9)}, restore={"g0": (2, 6)}, default_us=5),
+)
 
 
 @st.composite
@@ -94,16 +100,7 @@ def workloads(draw: st.DrawFn) -> Workload:
         "drawn",
         pools,
         tuple(program(f"j{index}") for index in range(draw(st.integers(1, 4)))),
-        costs=draw(
-            st.sampled_from(
-                [
-                    FixedTable(default_us=3),
-                    FixedTable(),
-                    Bandwidth(bytes_per_s=1_000_000, latency_us=1),
-                    Samples(park={"g0": (1, 4, 9)}, restore={"g0": (2, 6)}, default_us=5),
-                ]
-            )
-        ),
+        costs=draw(st.sampled_from(COSTS)),
         faults=FaultRates(*(draw(rates) for _ in range(5))) if draw(st.booleans()) else FaultRates(),
         seed=draw(st.integers(0, 1000)),
     )

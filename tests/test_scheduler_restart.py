@@ -24,6 +24,7 @@ from tsched.status import Status
 GROUPS = [Group("g", capacity_bytes=2, move_timeout_us=5_000_000), Group("h", nodes=("n0", "n1"), retries=3)]
 NODES = {group.name: group.nodes for group in GROUPS}
 JOBS = ("a", "b", "c")
+Turns = list[tuple[str, ...]]
 
 
 class Crash(Exception):

@@ -144,13 +144,13 @@ class Driver:
 
     async def _tick(self, *, task_status: TaskStatus[None]) -> None:
         """Tell the engine when the time has come that it named last."""
-        ready = task_status.started
         while True:
             deadline = self._clock.loop_time(self._wake_us) if self._wake_us is not None else float("inf")
             with anyio.CancelScope(deadline=deadline) as self._alarm:
-                ready()
+                if not self.running:
+                    task_status.started()
                 await anyio.sleep_forever()
-            self._alarm, ready = None, _nothing
+            self._alarm = None
             if self._wake_us is not None and self._clock.now_us() >= self._wake_us:
                 self._wake_us = None
                 self.report(Woke())
@@ -250,7 +250,3 @@ def _check_groups(logged: Iterable[Group], configured: Iterable[Group]) -> None:
                 f"the log knows group {group.name!r} with nodes {', '.join(group.nodes)}, configured are "
                 f"{', '.join(nodes[group.name])}: name the same ones, or start a new log"
             )
-
-
-def _nothing() -> None:
-    """Said once is enough."""

@@ -325,17 +325,26 @@ class Engine:
         for nested in group.nested:
             if any(r is not nested and waitfor.path(self.state, r, nested.within or 0) for r in group.reserving):
                 return nested
-        if selected is not None:
-            return selected
-        if group.reserving:
-            return group.reserving[0]
+        for reservation in group.reserving:
+            if self._reachable(reservation):
+                return reservation
         if group.hold is not None and group.hold[1] > self.state.now:
             waiting = group.by_job.get(group.hold[0])
             return waiting[0] if waiting else None
+        request = self._choice(group)
+        if request is None or len(request.groups) == 1 or self._reachable(request):
+            return request
+        return next((other for other in group.queue.ordered() if self._reachable(other)), None)
+
+    def _choice(self, group: GroupState) -> Request | None:
         if self.policy.window == 1:
             return group.queue.head()
         first = group.queue.first(self.policy.window)
         return first[self.policy.choose(first, lambda r: _is_resident(group, r.job))] if first else None
+
+    def _reachable(self, request: Request) -> bool:
+        """No group of the request has lost a node: what waits for one must not hold up the others (rule E18)."""
+        return not any(self.state.groups[name].lost for name in request.groups)
 
     def _grantable(self, request: Request) -> bool:
         """Every group is this request's to take, its state is there, and nobody unsafe is left (rule E5)."""
@@ -403,7 +412,7 @@ class Engine:
         head = group.queue.head()
         if head is None:
             return
-        if self._may_suspend(group, holder) and len(head.groups) == 1:
+        if self._may_suspend(group, holder) and len(head.groups) == 1 and head.job != holder.job:
             self._do(Suspend(holder.id))
             self._do(Select(name, head.client, head.number))
             self._touch([name])

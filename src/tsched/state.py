@@ -155,7 +155,7 @@ class State:
         return ""
 
     def _attach(self, key: Key) -> None:
-        """The client came back for its request, or for the lease that it became (rule E18)."""
+        """The client came back for its request, or for the lease that it became (rule J5)."""
         if key in self.requests:
             self.requests[key].attached = True
         if key in self.holding:
@@ -284,7 +284,7 @@ class State:
         lease = self.leases.get(event.lease)
         if lease is None:
             return f"lease {event.lease} has ended"
-        lease.attached = True
+        lease.attached = lease.request.attached = True
         lease.due_us = self._due(lease.request)
         return ""
 
@@ -379,6 +379,7 @@ class State:
         self.dirty[name] = None
         if isinstance(event, NodeLost):
             group.lost[node] = event.reason
+            self.dirty.update((other, None) for request in group.reserving for other in request.groups)
             return ""
         if group.lost.pop(node, None) is None:
             return f"node {node!r} was not lost"
@@ -406,7 +407,8 @@ class State:
         return ""
 
     def _restarted(self, event: Restarted) -> str:
-        self.dirty = dict.fromkeys(self.groups)
+        self.dirty.update(dict.fromkeys(self.groups))
+        self.wake_us = None
         for request in self.requests.values():
             request.attached = False
         for lease in self.leases.values():
@@ -474,7 +476,7 @@ class State:
             self._occupy(self.groups[name], lease, token, grant.restored)
 
     def _ends(self, lease: Lease) -> int | None:
-        """When a lease granted or resumed now has held for too long, renewed or not (rule E13)."""
+        """When a lease granted or resumed now has held for too long, renewed or not (rule E12)."""
         end: int | None = None
         for name in lease.tokens:
             hold = self.groups[name].group.max_hold_us

@@ -245,7 +245,7 @@ class Simulator:
             )
         )
         self._asker = None
-        if client.asking is None or client.refused:
+        if client.asking is not op or client.refused:
             self._ready.append(client)
 
     def _end(self, client: Client) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tsched.residency import Standing
 from tsched.state import GroupState, State
 from tsched.testing.witness import Violation
+from tsched.turns import Request
 
 
 def check_structure(state: State) -> None:
@@ -48,9 +49,22 @@ def _check_progress(state: State, name: str, group: GroupState, moving: tuple[St
     if group.holder is not None or group.lost or len(group.queue) == 0:
         return
     moves = any(place.standing in moving for place in group.ledger.places.values())
-    elsewhere = group.selected is not None and len(group.selected.groups) > 1
+    if all(any(state.groups[other].lost for other in request.groups) for request in group.queue.ordered()):
+        return
+    elsewhere = any(_waits_elsewhere(state, name, request, moving) for request in group.reserving)
     held_back = group.hold is not None and group.hold[1] > state.now
     _must(moves or elsewhere or held_back, f"{name} is idle and nobody of {len(group.queue)} waiting is served")
+
+
+def _waits_elsewhere(state: State, name: str, request: Request, moving: tuple[Standing, ...]) -> bool:
+    """A reservation waits in good order: another of its groups is held, moves, or is being made ready for somebody."""
+    others = [state.groups[other] for other in request.groups if other != name]
+    return any(
+        group.holder is not None
+        or group.selected is not request
+        or any(place.standing in moving for place in group.ledger.places.values())
+        for group in others
+    )
 
 
 def _must(holds: bool, what: str) -> None:
