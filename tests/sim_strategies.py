@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from tsched.costs import Bandwidth, FixedTable
@@ -11,6 +12,9 @@ from tsched.sim.durations import Duration
 from tsched.sim.program import Step
 
 GROUPS = ("g0", "g1", "g2")
+
+# A whole simulation or several are run for each example: a quarter of the examples of the profile in force.
+FEWER = settings(max_examples=settings().max_examples // 4)
 
 
 def lengths() -> st.SearchStrategy[Duration]:

@@ -184,7 +184,7 @@ def test_jobs_that_faults_ended_are_named(tmp_path: Path) -> None:
     path.write_text(SCENARIO.replace("[costs]", "[faults]\nlose = 1.0\n[costs]"))
     outcome = tsched("sim", "run", path, "--policy", "fifo")
     assert outcome.exit_code == 0
-    assert "warning: two, under fifo, seed 0: job 'a' did not run to its end" in outcome.stderr
+    assert "warning: two, under fifo, seed 0: job 'b' did not run to its end" in outcome.stderr
 
 
 # ---------------------------------------------------------------------------------------------------- bad input

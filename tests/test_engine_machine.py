@@ -29,6 +29,7 @@ POLICIES: list[Callable[[], Policy]] = [
 ]
 
 
+@pytest.mark.timeout(4 * 3600)
 @pytest.mark.parametrize("make", POLICIES, ids=lambda make: getattr(make, "name", "options"))
 def test_no_rule_is_broken_whatever_happens(make: Callable[[], Policy]) -> None:
     run_state_machine_as_test(machine(make), settings=settings(stateful_step_count=50))

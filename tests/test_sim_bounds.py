@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.sim_strategies import workloads
+from tests.sim_strategies import FEWER, workloads
 from tsched.model import Group, Job
 from tsched.plugins import policy_names
 from tsched.sim import Acquire, Context, Fixed, JobProgram, Run, Workload, Yield, simulate
@@ -35,6 +35,7 @@ def test_jackson_is_never_above_the_best_order_nor_below_what_is_plain(found: li
     assert bound >= heads + sum(op.length_us for op in found) + tails
 
 
+@FEWER
 @given(workloads(), st.sampled_from(policy_names()))
 def test_no_policy_beats_the_bound(workload: Workload, policy: str) -> None:
     drawn = workload.draw()
@@ -43,6 +44,7 @@ def test_no_policy_beats_the_bound(workload: Workload, policy: str) -> None:
     assert result.gap_to_lower_bound >= -1e-9
 
 
+@FEWER
 @given(workloads())
 def test_the_bound_is_at_least_each_group_and_each_critical_path(workload: Workload) -> None:
     drawn = workload.draw()

@@ -5,12 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.sim_strategies import workloads
+from tests.sim_strategies import FEWER, workloads
 from tsched.model import Group, Job
 from tsched.sim import Acquire, Context, Exponential, Fixed, JobProgram, Run, Workload, Yield
 from tsched.sim.draw import AcquireOp, YieldOp
 
 
+@FEWER
 @given(workloads(), st.integers(0, 5))
 def test_the_same_seed_draws_the_same_and_jobs_do_not_disturb_each_other(workload: Workload, seed: int) -> None:
     drawn = workload.draw(seed)
@@ -21,6 +22,7 @@ def test_the_same_seed_draws_the_same_and_jobs_do_not_disturb_each_other(workloa
         assert [c.durations for c in drawn.jobs[index].contexts] == [c.durations for c in job.contexts]
 
 
+@FEWER
 @given(workloads())
 def test_a_path_gives_back_all_that_it_takes(workload: Workload) -> None:
     for job in workload.draw().jobs:

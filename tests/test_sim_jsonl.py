@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tests.sim_strategies import workloads
+from tests.sim_strategies import FEWER, workloads
 from tsched.errors import Invalid
 from tsched.model import Group, Job
 from tsched.sim import Acquire, Context, Fixed, JobProgram, Run, Workload, Yield
@@ -18,7 +18,7 @@ SMALL = Workload(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(FEWER, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(workload=workloads())
 def test_what_is_written_is_read_back_equal(tmp_path: Path, workload: Workload) -> None:
     path = tmp_path / "trace.jsonl"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.sim_strategies import workloads
+from tests.sim_strategies import FEWER, workloads
 from tsched.errors import Invalid
 from tsched.model import Group, Job
 from tsched.plugins import policy_names
@@ -14,7 +14,7 @@ from tsched.sim import Acquire, Context, Fixed, JobProgram, Run, Workload, Yield
 from tsched.sim.optimum import optimum_us
 
 
-@settings(max_examples=50)
+@FEWER
 @given(workloads(fixed=True, most_jobs=3, most_iterations=1, contexts=1), st.sampled_from(policy_names()))
 def test_the_optimum_lies_between_the_bound_and_every_policy(workload: Workload, policy: str) -> None:
     drawn = workload.draw()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.sim_strategies import workloads
+from tests.sim_strategies import FEWER, workloads
 from tsched.errors import Invalid
 from tsched.events import PhaseRequested, PhaseYielded
 from tsched.faults import FaultRates
@@ -31,6 +31,7 @@ def turns_of(records: list[Record]) -> list[tuple[int, object]]:
     return found
 
 
+@FEWER
 @given(workloads(fixed=True), st.sampled_from([name for name in policy_names() if name != "longest_remaining_first"]))
 def test_a_replay_of_a_log_repeats_it(workload: Workload, policy: str) -> None:
     header, records, result = simulate(workload, policy)
@@ -43,6 +44,7 @@ def test_a_replay_of_a_log_repeats_it(workload: Workload, policy: str) -> None:
     assert once_more.makespan_s == pytest.approx(result.makespan_s, rel=0.5)
 
 
+@FEWER
 @given(workloads(), st.integers(0, 3))
 def test_any_log_can_be_replayed_under_another_policy(workload: Workload, seed: int) -> None:
     header, records, _ = simulate(workload, "fifo", seed)

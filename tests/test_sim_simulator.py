@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.sim_strategies import workloads
+from tests.sim_strategies import FEWER, workloads
 from tsched.commands import Grant
 from tsched.costs import FixedTable
 from tsched.errors import Deadlock, UnknownPlugin
@@ -31,6 +31,7 @@ def alternating(jobs: int = 2, iterations: int = 3, **costs: int) -> Workload:
     return Workload("alternating", (Group("g"),), programs, FixedTable(**costs))
 
 
+@FEWER
 @given(workloads(), st.sampled_from(POLICIES))
 def test_every_job_does_all_of_its_program_and_leaves(workload: Workload, policy: str) -> None:
     header, records, result = simulate(workload, policy)
@@ -50,11 +51,13 @@ def test_every_job_does_all_of_its_program_and_leaves(workload: Workload, policy
     assert all(one.now <= other.now for one, other in pairwise(records))
 
 
+@FEWER
 @given(workloads(), st.sampled_from(POLICIES))
 def test_the_same_run_twice_gives_the_same_log(workload: Workload, policy: str) -> None:
     assert simulate(workload, policy) == simulate(workload, policy)
 
 
+@FEWER
 @given(workloads(), st.sampled_from(POLICIES))
 def test_nobody_is_ever_beside_another_on_a_group(workload: Workload, policy: str) -> None:
     holder: dict[str, int] = {}
@@ -69,6 +72,7 @@ def test_nobody_is_ever_beside_another_on_a_group(workload: Workload, policy: st
                 holder.update(dict.fromkeys(command.tokens, command.lease))
 
 
+@FEWER
 @given(workloads(most_jobs=1, contexts=1))
 def test_a_job_alone_never_waits(workload: Workload) -> None:
     result = simulate(workload).result

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.sim_strategies import workloads
+from tests.sim_strategies import FEWER, workloads
 from tsched.commands import Grant, Park, Restore, Revoke
 from tsched.events import JobAdded, JobLeft, Parked, PhaseRequested, PhaseYielded, Restored
 from tsched.journal import Record
@@ -67,6 +67,7 @@ def test_a_revoked_lease_ends_there_and_its_job_has_failed() -> None:
     assert total.jobs["a"].failed == "expired"
 
 
+@FEWER
 @given(workloads(), st.sampled_from(policy_names()))
 def test_groups_are_busy_for_at_least_what_the_programs_need(workload: Workload, policy: str) -> None:
     drawn = workload.draw()

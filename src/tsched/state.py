@@ -544,9 +544,10 @@ class State:
         if place.op != op:
             self.moves.pop(place.op, None)
             place.attempts = place.attempts + 1 if place.standing is standing else 1
+            place.failed = []
         place.standing = standing
         place.op, place.token = op, move.token
-        place.pending, place.failed = list(move.nodes), []
+        place.pending = list(move.nodes)
         group.token = max(group.token, move.token)
         self.next_op = max(self.next_op, op + 1)
         self.moves[op] = (group.group.name, job)

@@ -48,6 +48,7 @@ def _stepped(work: Callable[[T], R], item: T, step: Callable[[], None]) -> R:
 def _in_processes(work: Callable[[T], R], items: Sequence[T], workers: int, step: Callable[[], None]) -> list[R]:
     # spawn: a forked child would inherit the locks of the progress bar's thread
     spawn = multiprocessing.get_context("spawn")
+    others = multiprocessing.active_children()
     pool = ProcessPoolExecutor(workers, mp_context=spawn, initializer=_leave_interrupts_to_the_parent)
     try:
         futures = [pool.submit(work, item) for item in items]
@@ -58,6 +59,11 @@ def _in_processes(work: Callable[[T], R], items: Sequence[T], workers: int, step
                 future.result()
                 step()
         return [future.result() for future in futures]
+    except BaseException:  # an interrupt too: whatever is still being worked on is of no use
+        for process in multiprocessing.active_children():
+            if process not in others:
+                process.terminate()
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
 

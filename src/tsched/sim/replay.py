@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from msgspec import structs
+
 from tsched.commands import Discard, Grant, Park, Refuse, Restore, Revoke, Suspend
 from tsched.costs import FixedTable
 from tsched.errors import Invalid
@@ -17,6 +19,7 @@ from tsched.estimates import median
 from tsched.events import (
     Discarded,
     JobAdded,
+    JobLeft,
     JobLost,
     JobUpdated,
     MoveFailed,
@@ -28,8 +31,10 @@ from tsched.events import (
 )
 from tsched.journal import Header, Record, read_log
 from tsched.model import Job
+from tsched.sim.durations import Fixed
+from tsched.sim.program import JobProgram, Run
 from tsched.sim.recorded_costs import RecordedCosts
-from tsched.sim.recording import Turn, makespan_us, replay
+from tsched.sim.recording import Replay, Turn, makespan_us, replay
 from tsched.sim.workload import Workload
 
 Key = tuple[str, int]
@@ -44,6 +49,7 @@ def read_replay(path: str | Path) -> Workload:
 def workload(header: Header, records: Sequence[Record], source: str) -> Workload:
     """What the jobs of this log did, as programs."""
     jobs = _jobs(records)
+    left = {record.event.job: record.now for record in records if isinstance(record.event, JobLeft)}
     found = turns(records)
     if not found:
         raise Invalid(f"{source}: no turn was granted in this log, it must have at least one")
@@ -51,7 +57,7 @@ def workload(header: Header, records: Sequence[Record], source: str) -> Workload
         return Workload(
             header.meta.get("workload", Path(source).stem),
             header.groups,
-            tuple(each.program for each in replay(found, jobs.values())),
+            tuple(_stays(each, left.get(each.program.job.name, 0)) for each in replay(found, jobs.values())),
             _costs(records),
             recorded_makespan_us=makespan_us(found),
             meta={**header.meta, "policy": header.policy},
@@ -66,6 +72,18 @@ def turns(records: Sequence[Record]) -> list[Turn]:
     for record in records:
         reader.take(record)
     return reader.finish(records[-1].now if records else 0)
+
+
+def _stays(each: Replay, left_us: int) -> JobProgram:
+    """The program, with the job staying after its last yield for as long as it did."""
+    program = each.program
+    last = max(range(len(program.contexts)), key=lambda index: each.ends_us[index][-1])
+    stays = left_us - each.ends_us[last][-1]
+    if stays <= 0:
+        return program
+    contexts = list(program.contexts)
+    contexts[last] = structs.replace(contexts[last], steps=(*contexts[last].steps, Run(Fixed(stays), "end")))
+    return structs.replace(program, contexts=tuple(contexts))
 
 
 class _Open:
