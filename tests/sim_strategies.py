@@ -10,6 +10,7 @@ from tsched.model import Group, Job
 from tsched.sim import Acquire, Context, Exponential, Fixed, JobProgram, Lognormal, Run, Uniform, Workload, Yield
 from tsched.sim.durations import Duration
 from tsched.sim.program import Step
+from tsched.sim.workload import WorkloadCosts
 
 GROUPS = ("g0", "g1", "g2")
 
@@ -64,7 +65,6 @@ def workloads(
             for number in range(draw(st.integers(1, contexts)))
         )
         jobs.append(JobProgram(Job(f"j{index}", state_bytes=state), made, draw(st.integers(0, 30))))
-    costs = draw(
-        st.sampled_from((FixedTable(), FixedTable(default_us=3), Bandwidth(10_000_000, 1)))
-    )
+    models: tuple[WorkloadCosts, ...] = (FixedTable(), FixedTable(default_us=3), Bandwidth(10_000_000, 1))
+    costs = draw(st.sampled_from(models))
     return Workload("random", groups, tuple(jobs), costs, seed=draw(st.integers(0, 3)))

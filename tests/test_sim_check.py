@@ -40,7 +40,7 @@ WRONG: list[tuple[tuple[Group, ...], tuple[JobProgram, ...], str]] = [
     (G, (job(Acquire(("t",)), Yield(), x=1),), "jobs[0].state_bytes: unknown group 'x'"),
     (G, (JobProgram(Job("a"), ()),), "jobs[0].contexts: there is none"),
     (G, (JobProgram(Job("a"), FINE.contexts * 2),), "jobs[0].contexts: names ['', ''], must be distinct"),
-    (G, (JobProgram(Job("a"), FINE.contexts, -1),), "jobs[0].arrival_us: -1, must be >= 0"),
+    (G, (JobProgram(Job("a"), FINE.contexts, -1),), "jobs[0].arrival_us: -1, must be from 0 to"),
 ]
 
 

@@ -23,7 +23,7 @@ ALL: list[Duration] = [
 def test_what_is_drawn_is_on_average_what_is_expected(duration: Duration) -> None:
     rng = Random(1)
     drawn = [duration.draw(rng, 0) for _ in range(20_000)]
-    assert all(isinstance(value, int) and value >= 0 for value in drawn)
+    assert min(drawn) >= 0
     assert mean(drawn) == pytest.approx(duration.expected_us(), rel=0.03)
     assert problem(duration, 1) is None
 
@@ -42,6 +42,8 @@ def test_recorded_values_come_one_an_iteration() -> None:
         (Fixed(-1), "us = -1"),
         (Lognormal(5, float("nan")), "sigma = nan"),
         (Uniform(9, 3), "low_us = 9"),
+        (Lognormal(5, 1000.0), "sigma = 1000.0"),
+        (Fixed(10**30), "us = 1000000000000000000000000000000"),
         (Recorded((-4,)), "-4"),
     ],
 )

@@ -41,11 +41,15 @@ def test_the_best_order_is_found_where_arrival_order_is_not_it() -> None:
     assert optimum_us(Workload("w", groups, jobs).draw()) == 5 + 30 + 10 + 5
 
 
-def test_switches_make_it_worth_while_to_stay() -> None:
-    context = Context((Acquire(("g",)), Run(Fixed(10)), Yield()), 2)
-    workload = Workload("w", (Group("g"),), (JobProgram(Job("a"), (context,)), JobProgram(Job("b"), (context,))))
-    assert optimum_us(workload.draw()) == 40
-    assert optimum_us(workload.draw(), {"g": 7}) == 47
+def test_switches_make_it_worth_while_to_stay_and_cost_nothing_after_a_job_that_has_left() -> None:
+    turn = (Acquire(("g",)), Run(Fixed(10)), Yield())
+
+    def best(*after: Run) -> int:
+        jobs = tuple(JobProgram(Job(name), (Context((*turn, *turn, *after)),)) for name in "ab")
+        return optimum_us(Workload("w", (Group("g"),), jobs).draw(), {"g": 7})
+
+    assert best() == 40
+    assert best(Run(Fixed(1000))) == 47
 
 
 def test_a_search_that_would_take_too_long_is_refused() -> None:

@@ -22,13 +22,14 @@ from tsched.sim import Acquire, Context, Fixed, JobProgram, Run, Workload, Yield
 from tsched.sim.draw import AcquireOp
 
 POLICIES = policy_names()
+FREE = FixedTable()
 
 
-def alternating(jobs: int = 2, iterations: int = 3, **costs: int) -> Workload:
+def alternating(jobs: int = 2, iterations: int = 3, costs: FixedTable = FREE) -> Workload:
     """Jobs that take 10 on g and 5 elsewhere."""
     context = Context((Acquire(("g",), "train", 10), Run(Fixed(10)), Yield(), Run(Fixed(5))), iterations)
     programs = tuple(JobProgram(Job(f"j{index}"), (context,)) for index in range(jobs))
-    return Workload("alternating", (Group("g"),), programs, FixedTable(**costs))
+    return Workload("alternating", (Group("g"),), programs, costs)
 
 
 @FEWER
@@ -82,7 +83,7 @@ def test_a_job_alone_never_waits(workload: Workload) -> None:
 
 
 def test_two_jobs_take_turns_and_pay_for_each_switch() -> None:
-    result = simulate(alternating(park={"g": 3}, restore={"g": 1})).result  # type: ignore[arg-type]
+    result = simulate(alternating(costs=FixedTable({"g": 3}, {"g": 1}))).result
     assert result.switches == 5
     # a first turn, a first switch that restores nothing (but a move takes a microsecond), then four full ones
     assert result.makespan_s == pytest.approx((6 * 10 + 5 * 3 + 4 * 1) / 1e6)
@@ -178,5 +179,3 @@ def test_a_phase_beyond_its_quantum_is_suspended_and_goes_on_where_it_was() -> N
     assert result.jobs["short"].finish_s < result.jobs["long"].finish_s
     assert result.makespan_s == pytest.approx(110e-6, abs=10e-6)
     assert sum(share * result.makespan_s for share in result.duty.values()) == pytest.approx(110e-6)
-
-

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -39,7 +40,7 @@ KEYS = {
 }
 
 
-def summarized(seeds: int) -> dict[str, object]:
+def summarized(seeds: int) -> dict[str, Any]:
     baselines = [Baselines(WORKLOAD.draw(seed)) for seed in range(seeds)]
     results = [simulate(WORKLOAD, policy, seed).result for policy in ("fifo", "fair_share") for seed in range(seeds)]
     return summary(WORKLOAD, results, baselines)
@@ -49,7 +50,7 @@ def test_one_seed_gives_plain_figures() -> None:
     found = summarized(1)
     assert list(found) == ["workload", "seeds", "lower_bound_s", "recorded_makespan_s", "baselines", "policies"]
     assert (found["workload"], found["seeds"], found["recorded_makespan_s"]) == ("w", 1, 100.0)
-    fifo, fair = found["policies"]  # type: ignore[misc]
+    fifo, fair = found["policies"]
     assert (fifo["policy"], fair["policy"]) == ("fifo", "fair_share")
     assert set(fifo) == KEYS
     assert set(fifo["wait_s"]) == {"median", "p95", "max"}
@@ -62,7 +63,7 @@ def test_one_seed_gives_plain_figures() -> None:
 
 def test_several_seeds_give_means_and_intervals_of_the_same_shape() -> None:
     found = summarized(4)
-    fifo = found["policies"][0]  # type: ignore[index]
+    fifo = found["policies"][0]
     assert set(fifo["ci95"]) == KEYS - {"policy"}
     makespans = [simulate(WORKLOAD, "fifo", seed).result.makespan_s for seed in range(4)]
     assert fifo["makespan_s"] == pytest.approx(sum(makespans) / 4)
@@ -83,7 +84,9 @@ def test_baselines_bracket_every_policy() -> None:
         assert dedicated["makespan_s"] <= makespan + 1e-6
         assert baselines.lower_bound_s <= makespan + 1e-6
         busy = sum(serial["duty"][group] * serial["makespan_s"] for group in ("t", "s"))
-        assert busy == pytest.approx(sum(duration for job in drawn.jobs for duration in job.contexts[0].durations) / 1e6)
+        assert busy == pytest.approx(
+            sum(duration for job in drawn.jobs for duration in job.contexts[0].durations) / 1e6
+        )
 
 
 def test_what_some_seeds_lack_is_averaged_over_the_others() -> None:

@@ -145,7 +145,11 @@ WRONG = [
     ('"lognormal"', '"pareto"', "jobs[0].steps[1].run: {'distribution': 'pareto'"),
     ("sigma = 0.25", "sigma = inf", "jobs[0].steps[1].run.sigma: inf, must be a finite number"),
     (", sigma = 0.25", "", "jobs[0].steps[1].run.sigma: missing"),
-    ("recorded_s = [3.2, 4]", "recorded_s = [3.2]", "jobs[0].steps[7]: 1 recorded durations, must be one for each of 2"),
+    (
+        "recorded_s = [3.2, 4]",
+        "recorded_s = [3.2]",
+        "jobs[0].steps[7]: 1 recorded durations, must be one for each of 2",
+    ),
     ("iterations = 2", "iterations = 0", "jobs[0].iterations: 0, must be greater than or equal to 1"),
     ("iterations = 2", "iterations = 2.5", "jobs[0].iterations: 2.5, must be a valid integer"),
     ("iterations = 2", "iteration = 2", "jobs[0].iteration: unknown key, with value 2"),

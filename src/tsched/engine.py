@@ -302,7 +302,7 @@ class Engine:
         if group.holder is not None:
             self._while_held(name, group, group.holder)
             return
-        request = self._next(name, group)
+        request = self._next(group)
         if request is None:
             return
         if self._grantable(request):
@@ -312,19 +312,26 @@ class Engine:
         else:
             if group.selected is not request:
                 self._do(Select(name, request.client, request.number))
-                self._touch(other for other in request.groups if other != name)
+                self._reconsider(request)
             self._make_ready(name, group, request)
             if len(request.groups) > 1:
                 self._backfill(name, group, request)
 
-    def _next(self, name: str, group: GroupState) -> Request | None:
-        """Who is next on this idle group (rules E3, E8, E9, P8)."""
-        selected = group.selected
-        if selected is not None and len(selected.groups) == 1:
-            return selected
-        for nested in group.nested:
-            if any(r is not nested and waitfor.path(self.state, r, nested.within or 0) for r in group.reserving):
-                return nested
+    def _reconsider(self, request: Request) -> None:
+        """Somebody new is next on a group: a reservation takes its other groups, and nested requests may go before it."""
+        if len(request.groups) > 1:
+            self._touch(request.groups)
+            self._touch(name for name, group in self.state.groups.items() if group.nested)
+
+    def _next(self, group: GroupState) -> Request | None:
+        """Who is next on this idle group: who was selected for it, or who is first and need not give way (rule E3)."""
+        if group.selected is not None and len(group.selected.groups) == 1:
+            return group.selected
+        first = self._first(group)
+        return self._give_way(group, first) if first is not None and group.nested else first
+
+    def _first(self, group: GroupState) -> Request | None:
+        """The oldest reservation, the job that the group is held for, or the policy's choice (rules E9, P8)."""
         for reservation in group.reserving:
             if self._reachable(reservation):
                 return reservation
@@ -335,6 +342,20 @@ class Engine:
         if request is None or len(request.groups) == 1 or self._reachable(request):
             return request
         return next((other for other in group.queue.ordered() if self._reachable(other)), None)
+
+    def _give_way(self, group: GroupState, first: Request) -> Request:
+        """Who cannot be served before some holder yields lets that holder's nested request go first (rule E8)."""
+        passed: list[Request] = []
+        while True:
+            for nested in group.nested:
+                if nested is first or nested in passed or nested.within is None or not self._reachable(nested):
+                    continue
+                if waitfor.waits_for(self.state, first, nested.within):
+                    passed.append(first)
+                    first = nested
+                    break
+            else:
+                return first
 
     def _choice(self, group: GroupState) -> Request | None:
         if self.policy.window == 1:
@@ -354,7 +375,7 @@ class Engine:
             ledger = group.ledger
             if group.holder is not None or ledger.unsafe or group.lost:
                 return False
-            if group.selected is not request and len(request.groups) > 1 and self._next(name, group) is not request:
+            if group.selected is not request and len(request.groups) > 1 and self._next(group) is not request:
                 return False
             place = ledger.places.get(request.job)
             if place is not None and place.standing is not Standing.RESIDENT:
@@ -428,9 +449,11 @@ class Engine:
 
     def _may_suspend(self, group: GroupState, holder: Lease) -> bool:
         limit = group.group.max_phase_us
-        if limit is None or not group.group.suspendable or len(holder.tokens) > 1 or holder.nested is not None:
+        if limit is None or not group.group.suspendable or self.state.now < holder.since_us + limit:
             return False
-        return self.state.now >= holder.since_us + limit and not group.reserving
+        if len(holder.tokens) > 1 or holder.nested is not None or group.reserving:
+            return False
+        return not any(lease.job == holder.job for lease in self.state.leases.values() if lease is not holder)
 
     def _consider_hold(self, event: PhaseYielded) -> None:
         """Keep a group for the job that just left, if it is back before a switch would pay (rule P8)."""

@@ -1,14 +1,16 @@
 """Who waits for whom: the graph in which a cycle is a deadlock.
 
-Only leases that wait within another turn hold and wait, so they are the only nodes with edges: a lease that asks for
-more groups points to the leases that hold them. A reservation is not a hold: it points on to the holders that it waits
-for, and is stepped over where that would close a cycle (rules E7, E8).
+A lease that asks for more groups while it holds some points to the leases that hold them; a cycle of such leases is
+refused (rule E7). A request that reserves groups holds nothing: it points to the holders of its groups and to
+the reservations that come before it, and is stepped over by a nested request whose lease it waits for (rule E8).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tsched.state import State
-from tsched.turns import Lease, Request
+from tsched.turns import Key, Lease, Request
 
 
 def blockers(state: State, request: Request) -> list[Lease]:
@@ -18,7 +20,7 @@ def blockers(state: State, request: Request) -> list[Lease]:
 
 
 def path(state: State, request: Request, target: int) -> list[Lease] | None:
-    """The chain of leases from what the request waits for to the lease `target`, or None."""
+    """The chain of leases, each waiting for what the next holds, from the request to the lease `target`, or None."""
     seen: set[int] = set()
     stack = [[lease] for lease in reversed(blockers(state, request))]
     while stack:
@@ -29,20 +31,48 @@ def path(state: State, request: Request, target: int) -> list[Lease] | None:
         if last.id in seen:
             continue
         seen.add(last.id)
-        nested = state.requests.get(last.nested) if last.nested is not None else None
+        nested = _nested(state, last)
         if nested is not None:
             stack.extend([*chain, lease] for lease in reversed(blockers(state, nested)))
     return None
 
 
+def waits_for(state: State, request: Request, target: int) -> bool:
+    """Whether the request cannot be served before the lease `target` yields, reservations counted."""
+    seen: set[Key] = set()
+    stack = [request]
+    while stack:
+        waiting = stack.pop()
+        if waiting.key in seen:
+            continue
+        seen.add(waiting.key)
+        for lease in blockers(state, waiting):
+            if lease.id == target:
+                return True
+            nested = _nested(state, lease)
+            if nested is not None:
+                stack.append(nested)
+        stack.extend(_before(state, waiting))
+    return False
+
+
+def _before(state: State, request: Request) -> Iterator[Request]:
+    """The reservations that take a group of the request before it does."""
+    for name in request.groups:
+        for other in state.groups[name].reserving:
+            if other is request:
+                break
+            yield other
+
+
+def _nested(state: State, lease: Lease) -> Request | None:
+    return state.requests.get(lease.nested) if lease.nested is not None else None
+
+
 def describe(state: State, request: Request, chain: list[Lease]) -> str:
     """The cycle in words: every job, what it holds and what it waits for."""
     holder = state.leases[request.within] if request.within is not None else chain[-1]
-    parts = [_link(holder, request)]
-    for lease in chain[:-1]:
-        nested = state.requests.get(lease.nested) if lease.nested is not None else None
-        parts.append(_link(lease, nested))
-    return "; ".join(parts)
+    return "; ".join([_link(holder, request), *(_link(lease, _nested(state, lease)) for lease in chain[:-1])])
 
 
 def _link(lease: Lease, wanted: Request | None) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tsched.errors import Invalid
 from tsched.model import Group
-from tsched.sim.durations import problem
+from tsched.sim.durations import MOST_US, problem
 from tsched.sim.program import Acquire, Context, JobProgram, Run, Yield
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ def _check_job(program: JobProgram, place: str, groups: dict[str, Group], orders
     for key in ("state_bytes", "turn_bytes"):
         for name in getattr(job, key):
             _known(name, groups, f"{place}.{key}")
-    if program.arrival_us < 0:
-        raise Invalid(f"{place}.arrival_us: {program.arrival_us}, must be >= 0")
+    if not 0 <= program.arrival_us <= MOST_US:
+        raise Invalid(f"{place}.arrival_us: {program.arrival_us}, must be from 0 to {MOST_US}")
     if not program.contexts:
         raise Invalid(f"{place}.contexts: there is none, a job needs at least one")
     clients = [context.name for context in program.contexts]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from tsched.sim.draw import AcquireOp, DrawnContext, Op
+from typing import final
+
+from tsched.sim.draw import AcquireOp, DrawnContext
 
 
+@final
 class Client:
-    """A cursor over a `DrawnContext`.
+    """A cursor over a `DrawnContext`: the `index` of its next operation, the `position` of its next duration.
 
     `asking` is the acquire that waits for its grant. A heap entry of this client counts only while its number is
     `epoch`: a suspension or an end raises it. `left_us` is what a suspended run still has to go; it goes on when no
@@ -14,23 +17,23 @@ class Client:
     """
 
     __slots__ = (
-        "_drawn",
-        "_durations",
-        "_op",
-        "_ops",
-        "_position",
-        "_turns_left",
+        "_iteration_us",
         "asking",
+        "durations",
         "epoch",
+        "index",
         "job",
         "leases",
         "left_us",
         "name",
+        "ops",
         "over",
         "paused",
+        "position",
         "refused",
         "request",
         "sleeping",
+        "turns_left",
         "until_us",
     )
 
@@ -47,32 +50,16 @@ class Client:
         self.sleeping = False
         self.refused = ""
         self.over = False
-        self._drawn = drawn
-        self._ops = drawn.ops
-        self._durations = drawn.durations
-        self._op = 0
-        self._position = 0
-        self._turns_left = drawn.iterations - 1
-
-    def next_op(self) -> Op | None:
-        """The next operation, or None at the end of the last iteration."""
-        index = self._op
-        if index == len(self._ops):
-            if self._turns_left == 0:
-                return None
-            self._turns_left -= 1
-            index = 0
-        self._op = index + 1
-        return self._ops[index]
-
-    def next_length(self) -> int:
-        length = self._durations[self._position]
-        self._position += 1
-        return length
+        self.ops = drawn.ops
+        self.durations = drawn.durations
+        self.index = 0
+        self.position = 0
+        self.turns_left = drawn.iterations - 1
+        self._iteration_us = drawn.iteration_us
 
     def later_us(self) -> int:
         """What the iterations after this one are expected to take."""
-        return self._turns_left * self._drawn.iteration_us
+        return self.turns_left * self._iteration_us
 
     def stop(self) -> None:
         """Do nothing any more."""

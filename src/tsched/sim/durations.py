@@ -1,7 +1,7 @@
 """How long one run of a program takes: a constant, a named distribution, or what was recorded.
 
 Integer microseconds go in and come out. A distribution is drawn from the `random.Random` that it is handed and from
-nothing else; what is drawn below zero counts as zero.
+nothing else; what is drawn below zero counts as zero, and nothing lasts longer than `MOST_US`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ import math
 from random import Random
 
 from msgspec import Struct
+
+MOST_US = 10**15  # 31 years
+MOST_SIGMA = 10.0
 
 
 class _Duration(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
@@ -38,7 +41,7 @@ class Lognormal(_Duration, frozen=True):
         return round(self.median_us * math.exp(self.sigma**2 / 2))
 
     def draw(self, rng: Random, iteration: int) -> int:
-        return round(self.median_us * rng.lognormvariate(0.0, self.sigma))
+        return min(MOST_US, round(self.median_us * rng.lognormvariate(0.0, self.sigma)))
 
 
 class Uniform(_Duration, frozen=True):
@@ -60,7 +63,7 @@ class Normal(_Duration, frozen=True):
         return self.mean_us
 
     def draw(self, rng: Random, iteration: int) -> int:
-        return max(0, round(rng.gauss(self.mean_us, self.sd_us)))
+        return min(MOST_US, max(0, round(rng.gauss(self.mean_us, self.sd_us))))
 
 
 class Exponential(_Duration, frozen=True):
@@ -70,7 +73,7 @@ class Exponential(_Duration, frozen=True):
         return self.mean_us
 
     def draw(self, rng: Random, iteration: int) -> int:
-        return round(rng.expovariate(1.0) * self.mean_us)
+        return min(MOST_US, round(rng.expovariate(1.0) * self.mean_us))
 
 
 class Recorded(_Duration, frozen=True):
@@ -93,12 +96,13 @@ def problem(duration: Duration, iterations: int) -> str | None:
     if isinstance(duration, Recorded):
         if len(duration.values_us) != iterations:
             return f"{len(duration.values_us)} recorded durations, must be one for each of {iterations} iterations"
-        bad = [value for value in duration.values_us if value < 0]
-        return f"duration {bad[0]} us, must be >= 0" if bad else None
+        bad = [value for value in duration.values_us if not 0 <= value <= MOST_US]
+        return f"duration {bad[0]} us, must be from 0 to {MOST_US}" if bad else None
     for key in duration.__struct_fields__:
         value = getattr(duration, key)
-        if not math.isfinite(value) or value < 0:
-            return f"{key} = {value}, must be a finite number >= 0"
+        most = MOST_SIGMA if key == "sigma" else MOST_US
+        if not 0 <= value <= most:
+            return f"{key} = {value}, must be a number from 0 to {most}"
     if isinstance(duration, Uniform) and duration.low_us > duration.high_us:
         return f"low_us = {duration.low_us}, must be at most high_us = {duration.high_us}"
     return None

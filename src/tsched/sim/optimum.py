@@ -2,7 +2,7 @@
 
 A schedule is told by the order in which acquires are granted, each as early as it can be. The search grants one after
 another, in every order, and gives a branch up when even its lower bound does not beat the best known. Switches cost
-a constant for each group where residency is exclusive, and nothing where all that is declared fits.
+what the caller says, a constant for each group.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ MOST_NODES = 2_000_000
 
 
 class Part(NamedTuple):
-    """What a client does from one grant to its next request: times are from the grant, or from its start."""
+    """What a client does from one grant to its next request, or to its end; times are from the grant.
+
+    `rest_us` is how long after `length_us` its last yield comes, if it never waits; below 0 where that was before.
+    """
 
     groups: tuple[str, ...]
     yields: tuple[tuple[int, str], ...]
@@ -107,8 +110,8 @@ class _Search:
             since = free[index]
             if since is None:
                 return None
-            switch = self.switches[index] if last[index] not in (-1, self.jobs[client]) else 0
-            when = max(when, max(since, state.ready_us[client]) + switch)
+            idle = max(since, state.ready_us[client])
+            when = max(when, idle + self._switch(state, index, client, idle))
         for group in part.groups:
             free[self.groups[group]] = None
             last[self.groups[group]] = self.jobs[client]
@@ -120,6 +123,15 @@ class _Search:
         at[client] += 1
         ready[client] = when + part.length_us
         return _State(tuple(at), tuple(ready), tuple(free), tuple(last), finish)
+
+    def _switch(self, state: _State, group: int, client: int, now: int) -> int:
+        """What bringing this client in costs: nothing after its own job, or one that has left by then."""
+        before = state.last[group]
+        if before in (-1, self.jobs[client]):
+            return 0
+        clients = [c for c, job in enumerate(self.jobs) if job == before]
+        left = all(state.at[c] + 1 == len(self.parts[c]) and state.ready_us[c] <= now for c in clients)
+        return 0 if left else self.switches[group]
 
     def _bound(self, state: _State) -> int:
         """No completion of this partial schedule ends before this."""
@@ -156,7 +168,7 @@ def _parts(context: DrawnContext) -> list[Part]:
                 slots[op.slot] = [group for group in slots[op.slot] if group not in given]
                 yields += [(clock - begun, group) for group in given]
                 last_yield = clock
-    ends = [begun for _, _, begun in cuts[1:]] + [last_yield]
+    ends = [begun for _, _, begun in cuts[1:]] + [clock]
     return [
         Part(groups, tuple(yields), end - begun, last_yield - end)
         for (groups, yields, begun), end in zip(cuts, ends, strict=True)

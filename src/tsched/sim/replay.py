@@ -49,15 +49,15 @@ def read_replay(path: str | Path) -> Workload:
 def workload(header: Header, records: Sequence[Record], source: str) -> Workload:
     """What the jobs of this log did, as programs."""
     jobs = _jobs(records)
-    left = {record.event.job: record.now for record in records if isinstance(record.event, JobLeft)}
-    found = turns(records)
+    reader = _Reader()
+    found = reader.read(records)
     if not found:
         raise Invalid(f"{source}: no turn was granted in this log, it must have at least one")
     try:
         return Workload(
             header.meta.get("workload", Path(source).stem),
             header.groups,
-            tuple(_stays(each, left.get(each.program.job.name, 0)) for each in replay(found, jobs.values())),
+            tuple(_stays(each, reader.left_us.get(each.program.job.name, 0)) for each in replay(found, jobs.values())),
             _costs(records),
             recorded_makespan_us=makespan_us(found),
             meta={**header.meta, "policy": header.policy},
@@ -68,10 +68,7 @@ def workload(header: Header, records: Sequence[Record], source: str) -> Workload
 
 def turns(records: Sequence[Record]) -> list[Turn]:
     """Every turn of the log; one that was not over when it ended is cut off there."""
-    reader = _Reader()
-    for record in records:
-        reader.take(record)
-    return reader.finish(records[-1].now if records else 0)
+    return _Reader().read(records)
 
 
 def _stays(each: Replay, left_us: int) -> JobProgram:
@@ -109,8 +106,18 @@ class _Reader:
         self._paused: dict[str, int] = {}
         self._stopped: dict[int, int] = {}
         self._found: list[Turn] = []
+        self._last: dict[str, str] = {}
+        self.left_us: dict[str, int] = {}
 
-    def take(self, record: Record) -> None:
+    def read(self, records: Sequence[Record]) -> list[Turn]:
+        """All turns; then `left_us` says when each job left, in the time of its last client."""
+        for record in records:
+            self._take(record)
+        for lease in list(self._leases):
+            self._yield(lease, (), records[-1].now)
+        return sorted(self._found, key=lambda turn: (turn.asked_us, turn.job, turn.client, turn.granted_us))
+
+    def _take(self, record: Record) -> None:
         event, now = record.event, record.now
         match event:
             case PhaseRequested(client, request):
@@ -121,6 +128,8 @@ class _Reader:
                 self._asked.pop((client, request), None)
             case PhaseYielded(lease, groups):
                 self._yield(lease, groups, now)
+            case JobLeft(job):
+                self.left_us[job] = self._own(self._last.get(job, ""), now)
             case _:
                 pass
         for command in record.commands:
@@ -135,11 +144,6 @@ class _Reader:
                     self._stopped[lease] = now
                 case _:
                     pass
-
-    def finish(self, end: int) -> list[Turn]:
-        for lease in list(self._leases):
-            self._yield(lease, (), end)
-        return sorted(self._found, key=lambda turn: (turn.asked_us, turn.job, turn.client, turn.granted_us))
 
     def _own(self, client: str, now: int) -> int:
         return now - self._paused.get(client, 0)
@@ -163,6 +167,7 @@ class _Reader:
             return
         turn.held = [group for group in turn.held if group not in given]
         turn.yields.append((self._own(turn.event.client, self._stopped.pop(lease, now)), given))
+        self._last[turn.event.job] = turn.event.client
         if not turn.held:
             del self._leases[lease]
             assert turn.granted_us is not None

@@ -31,7 +31,7 @@ from tsched.journal import Header, Journal, Record
 from tsched.plugins import load_policy
 from tsched.policies import Policy
 from tsched.sim.client import Client
-from tsched.sim.draw import AcquireOp, RunOp
+from tsched.sim.draw import AcquireOp, RunOp, YieldOp
 from tsched.sim.result import Result, result
 from tsched.sim.tally import Tally, tally
 from tsched.sim.workload import Drawn, Workload
@@ -105,6 +105,8 @@ class Simulator:
         self.drawn = drawn
         self._policy = name or policy.name
         self.engine = Engine(drawn.workload.groups, policy)
+        self._handle = self.engine.handle
+        self._held = self.engine.state.leases
         self.faults = Faults(drawn.seed, drawn.workload.faults)
         self.records: list[Record] = []
         self.tally = Tally(drawn.workload.groups)
@@ -145,7 +147,7 @@ class Simulator:
             if not heap or idle > MOST_IDLE:
                 raise Deadlock(self._stuck())
             self.now, seq, item, epoch = heappop(heap)
-            if isinstance(item, Client):
+            if type(item) is Client:
                 if item.epoch != epoch:
                     continue
                 idle = 0
@@ -164,7 +166,7 @@ class Simulator:
                 self._answer(item)
             while ready:
                 woken = ready.popleft()
-                if isinstance(woken, Client):
+                if type(woken) is Client:
                     self._wake(woken)
                 else:
                     self._begin(*woken)
@@ -193,32 +195,33 @@ class Simulator:
             self._go_on(client)
 
     def _go_on(self, client: Client) -> None:
-        """Run the client's program until it waits or ends."""
+        """Run the client's program until it waits or ends. Written out in full: every event comes through here."""
+        ops = client.ops
         while True:
-            op = client.next_op()
-            if op is None:
-                self._end(client)
-                return
-            if isinstance(op, RunOp):
-                length = client.next_length()
+            index = client.index
+            if index == len(ops):
+                if not client.turns_left:
+                    self._end(client)
+                    return
+                client.turns_left -= 1
+                index = 0
+            client.index = index + 1
+            op = ops[index]
+            kind = type(op)
+            if kind is RunOp:
+                length = client.durations[client.position]
+                client.position += 1
                 if length:
                     self._sleep(client, length)
                     return
-            elif isinstance(op, AcquireOp):
-                if not self._held(client, op.parent):
-                    self._fail(client)
-                else:
-                    self._ask(client, op)
-                return
+                continue
+            if kind is YieldOp:
+                waits = not self._give_back(client, op)  # type: ignore[arg-type]
             else:
-                lease = client.leases[op.slot]
-                if lease not in self.engine.state.leases:
-                    self._fail(client)
-                    return
-                if op.last:
-                    self._by_lease.pop(lease, None)
-                    client.paused.discard(lease)
-                self._feed(PhaseYielded(lease, op.groups))
+                waits = not self._ask(client, op)  # type: ignore[arg-type]
+            if waits:
+                return
+            if self._ready:
                 self._ready.append(client)
                 return
 
@@ -227,26 +230,41 @@ class Simulator:
             client.left_us = length
             return
         client.sleeping = True
-        client.until_us = self.now + length
-        self._push(client.until_us, client, client.epoch)
+        until = client.until_us = self.now + length
+        heappush(self._heap, (until, self._seq, client, client.epoch))
+        self._seq += 1
 
-    def _held(self, client: Client, slot: int | None) -> bool:
-        return slot is None or client.leases[slot] in self.engine.state.leases
+    def _give_back(self, client: Client, op: YieldOp) -> bool:
+        """Yield; whether the client can go on: it fails where the lease has ended."""
+        lease = client.leases[op.slot]
+        if lease not in self._held:
+            self._fail(client)
+            return False
+        if op.last:
+            del self._by_lease[lease]
+            client.paused.discard(lease)
+        self._feed(PhaseYielded(lease, op.groups))
+        return True
 
-    def _ask(self, client: Client, op: AcquireOp) -> None:
+    def _ask(self, client: Client, op: AcquireOp) -> bool:
+        """Request a turn; whether the client can go on at once, its turn granted."""
+        _, groups, phase, estimate, remaining, parent = op
+        within = None
+        if parent is not None:
+            within = client.leases[parent]
+            if within not in self._held:
+                self._fail(client)
+                return False
         client.request += 1
         client.asking = op
-        within = None if op.parent is None else client.leases[op.parent]
-        remaining = op.remaining_us + client.later_us()
+        remaining += client.later_us()
         self._asker = client
-        self._feed(
-            PhaseRequested(
-                client.name, client.request, client.job, op.groups, op.phase, op.estimate_us, remaining, within
-            )
-        )
+        self._feed(PhaseRequested(client.name, client.request, client.job, groups, phase, estimate, remaining, within))
         self._asker = None
-        if client.asking is not op or client.refused:
+        if client.refused:
             self._ready.append(client)
+            return False
+        return client.asking is not op
 
     def _end(self, client: Client) -> None:
         client.stop()
@@ -270,7 +288,7 @@ class Simulator:
 
     def _feed(self, event: Event) -> None:
         """Hand one event to the engine, write down what it says, and pass its commands on."""
-        commands = self.engine.handle(event, self.now)
+        commands = self._handle(event, self.now)
         record = Record(self._record_seq, self.now, event, tuple(commands))
         self._record_seq += 1
         if self._journal is not None:

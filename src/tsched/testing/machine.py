@@ -47,6 +47,7 @@ GROUPS = (
     Group("exclusive", nodes=("n0", "n1"), max_hold_us=50_000, retries=1),
     Group("roomy", capacity_bytes=100, lease_ttl_us=20_000, retries=0),
     Group("elastic", capacity_bytes=60, max_phase_us=5_000, suspendable=True, lease_ttl_us=30_000),
+    Group("plain", capacity_bytes=1_000, prefetch=False),
 )
 NAMES = tuple(group.name for group in GROUPS)
 JOBS = ("a", "b", "c", "d", "e")
@@ -127,6 +128,11 @@ class EngineMachine(RuleBasedStateMachine):
         event = PhaseRequested("c", self.number, name, tuple(groups), phase, estimate, remaining, within)
         self.waiting["c", self.number] = event
         self.send(event)
+
+    @precondition(lambda self: self.engine.state.leases)
+    @rule(which=st.integers(0, 99), groups=st.lists(st.sampled_from(NAMES), min_size=1, max_size=2, unique=True))
+    def ask_within(self, which: int, groups: list[str]) -> None:
+        self.ask("", groups, None, None, which + 1, "train")
 
     @precondition(lambda self: self.waiting)
     @rule(which=st.integers(0, 99))
