@@ -81,7 +81,8 @@ def test_who_was_away_neither_saves_up_nor_pays() -> None:
         line.turn(10_000)
     for job in "aabbbaa":
         line.ask(job, 10_000)
-    assert line.turns(10_000) in ("ababab" + "a", "abbaba" + "a")
+    served = line.turns(10_000)
+    assert all(abs(served[:n].count("a") - served[:n].count("b")) <= 1 for n in range(7)), served
 
 
 def test_the_switch_that_a_turn_caused_is_charged_to_it() -> None:

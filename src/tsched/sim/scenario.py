@@ -19,7 +19,7 @@ from tsched.sim.workload import Workload, WorkloadCosts
 
 GIGABYTE = 1_000_000_000
 
-Number = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
+Number = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False, strict=True)]
 Count = Annotated[int, Field(ge=1, strict=True)]
 Name = Annotated[str, Field(min_length=1)]
 Names = Annotated[tuple[Name, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]
