@@ -209,7 +209,6 @@ def test_a_snapshot_of_a_group_that_is_not_configured_is_refused() -> None:
         Engine.restore(plain(started(Fifo)), GROUPS[:2], Fifo())
 
 
-@pytest.mark.xfail(strict=True, reason="the version of a snapshot is written and never read")
 def test_a_snapshot_of_a_newer_version_is_refused() -> None:
     """J7"""
     with pytest.raises(JournalError, match="version"):

@@ -457,6 +457,9 @@ class Engine:
 
     def _consider_hold(self, event: PhaseYielded) -> None:
         """Keep a group for the job that just left, if it is back before a switch would pay (rule P8)."""
+        lease = self.state.leases.get(event.lease)
+        if lease is not None and lease.timed:
+            self._watch(lease)
         limit = self.policy.linger_us
         for name in list(self.state.dirty) if limit else ():
             group = self.state.groups[name]

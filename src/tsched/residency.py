@@ -70,10 +70,10 @@ class Ledger:
         self.unsafe = 0
 
     def size(self, job: Job) -> int:
-        """What the job's state takes: its declared bytes, or all there is."""
+        """What the job's state takes: its declared bytes, or all that its working memory leaves."""
         declared = job.state_bytes.get(self.group.name)
         if declared is None:
-            return self.capacity
+            return max(0, self.capacity - self.working(job))
         return min(declared, 1) if self.exclusive else declared
 
     def working(self, job: Job) -> int:
@@ -132,14 +132,14 @@ class Ledger:
                 break
             chosen.append(place)
             shortfall -= place.size_bytes
-        return [place for place in chosen if not _spare(place, shortfall)] if shortfall <= 0 else chosen
+        for place in reversed(list(chosen)):
+            if shortfall + place.size_bytes <= 0:
+                chosen.remove(place)
+                shortfall += place.size_bytes
+        return chosen
 
     def evictable(self, keep: str) -> list[Place]:
         """Resident places that may be parked for somebody's turn, not counting `keep`'s."""
         return [
             p for p in self.places.values() if p.standing is Standing.RESIDENT and p.size_bytes > 0 and p.job != keep
         ]
-
-
-def _spare(place: Place, shortfall: int) -> bool:
-    return shortfall + place.size_bytes <= 0

@@ -150,7 +150,8 @@ class State:
         )
         self.next_seq += 1
         self.requests[key] = request
-        if job is not None and self.groups.keys() >= set(event.groups):
+        named = set(event.groups)
+        if job is not None and len(named) == len(event.groups) and self.groups.keys() >= named:
             self._enqueue(request)
         return ""
 
@@ -237,19 +238,21 @@ class State:
         lease = self.leases.get(event.lease)
         if lease is None:
             return f"lease {event.lease} has ended"
+        if event.groups and not any(name in lease.tokens for name in event.groups):
+            return f"lease {event.lease} does not hold {', '.join(event.groups)}"
         if lease.suspended:
             self._dequeue(self.requests[lease.request.key])
         self._give_back(lease, event.groups or tuple(lease.tokens))
         if not lease.tokens:
-            self._observe(lease, self._length(lease))
+            self.estimates.observe(lease.job, lease.request.phase, self._length(lease))
         return ""
 
     def _length(self, lease: Lease) -> int:
         """How long the turn ran so far, suspensions not counted."""
         return lease.ran_us + (0 if lease.suspended else self.now - lease.since_us)
 
-    def _observe(self, lease: Lease, length: int) -> None:
-        self.estimates.observe(lease.job, lease.request.phase, length)
+    def _note_overrun(self, lease: Lease, length: int) -> None:
+        """A backfilled turn that outlasted its estimate is the last before its reservation (rule E10)."""
         if lease.backfills is not None and length > lease.request.estimate_us:
             reservation = self.requests.get(lease.backfills)
             if reservation is not None:
@@ -274,6 +277,7 @@ class State:
                     group.ledger.set_unsafe(place, True)
                     group.uneasy[lease.job] = None
         if not lease.tokens:
+            self._note_overrun(lease, length)
             self._end(lease)
 
     def _end(self, lease: Lease) -> None:
@@ -360,12 +364,18 @@ class State:
         self.quarantined.pop(name, None)
         self.estimates.forget(name)
         for group_name, group in self.groups.items():
+            self._forget_hold(group, name)
             place = group.ledger.places.get(name)
             if place is not None:
                 place.doomed = True
                 group.uneasy[name] = None
                 self.dirty[group_name] = None
         return ""
+
+    def _forget_hold(self, group: GroupState, job: str) -> None:
+        if group.hold is not None and group.hold[0] == job:
+            group.hold = None
+            self.dirty[group.group.name] = None
 
     def _readmitted(self, event: JobReadmitted) -> str:
         known = self.quarantined.pop(event.job, None) is not None
@@ -438,6 +448,8 @@ class State:
 
     def _quarantined(self, quarantine: Quarantine) -> None:
         self.quarantined[quarantine.job] = quarantine.reason
+        for group in self.groups.values():
+            self._forget_hold(group, quarantine.job)
 
     def _will_wake(self, wake: WakeAt) -> None:
         self.wake_us = wake.when_us
@@ -568,6 +580,7 @@ class State:
         group.ledger.set_unsafe(place, True)
         group.uneasy[lease.job] = None
         request = lease.request
+        request.groups = (name,)
         request.resumes = lease.id
         request.skips = 0
         request.reserved_seq = None

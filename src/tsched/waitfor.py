@@ -21,24 +21,30 @@ def blockers(state: State, request: Request) -> list[Lease]:
 
 def path(state: State, request: Request, target: int) -> list[Lease] | None:
     """The chain of leases, each waiting for what the next holds, from the request to the lease `target`, or None."""
+    if target not in state.leases:
+        return None
+    root = _root(state, state.leases[target])
     seen: set[int] = set()
     stack = [[lease] for lease in reversed(blockers(state, request))]
     while stack:
         chain = stack.pop()
         last = chain[-1]
-        if last.id == target:
+        if _root(state, last) == root:
             return chain
         if last.id in seen:
             continue
         seen.add(last.id)
-        nested = _nested(state, last)
-        if nested is not None:
+        for nested in _pending(state, last):
             stack.extend([*chain, lease] for lease in reversed(blockers(state, nested)))
     return None
 
 
 def waits_for(state: State, request: Request, target: int) -> bool:
     """Whether the request cannot be served before the lease `target` yields, reservations counted."""
+    holder = state.leases.get(target)
+    if holder is None:
+        return False
+    root = _root(state, holder)
     seen: set[Key] = set()
     stack = [request]
     while stack:
@@ -47,11 +53,9 @@ def waits_for(state: State, request: Request, target: int) -> bool:
             continue
         seen.add(waiting.key)
         for lease in blockers(state, waiting):
-            if lease.id == target:
+            if _root(state, lease) == root:
                 return True
-            nested = _nested(state, lease)
-            if nested is not None:
-                stack.append(nested)
+            stack.extend(_pending(state, lease))
         stack.extend(_before(state, waiting))
     return False
 
@@ -65,14 +69,30 @@ def _before(state: State, request: Request) -> Iterator[Request]:
             yield other
 
 
-def _nested(state: State, lease: Lease) -> Request | None:
-    return state.requests.get(lease.nested) if lease.nested is not None else None
+def _root(state: State, lease: Lease) -> int:
+    """The context of a lease: the outermost lease within which it was asked for."""
+    within = lease.request.within
+    while within is not None and within in state.leases:
+        lease = state.leases[within]
+        within = lease.request.within
+    return lease.id
+
+
+def _pending(state: State, lease: Lease) -> list[Request]:
+    """What the lease's context waits for: until then it gives nothing back."""
+    root = _root(state, lease)
+    asking = [other for other in state.leases.values() if other.nested is not None and _root(state, other) == root]
+    return [state.requests[other.nested] for other in asking if other.nested in state.requests]
 
 
 def describe(state: State, request: Request, chain: list[Lease]) -> str:
     """The cycle in words: every job, what it holds and what it waits for."""
     holder = state.leases[request.within] if request.within is not None else chain[-1]
-    return "; ".join([_link(holder, request), *(_link(lease, _nested(state, lease)) for lease in chain[:-1])])
+    links = [_link(holder, request)]
+    for lease in chain[:-1]:
+        pending = _pending(state, lease)
+        links.append(_link(lease, pending[0] if pending else None))
+    return "; ".join(links)
 
 
 def _link(lease: Lease, wanted: Request | None) -> str:

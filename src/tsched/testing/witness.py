@@ -171,7 +171,10 @@ class Witness:
     def _size(self, group: Group, job: str) -> int:
         known = self.jobs.get(job)
         declared = known.state_bytes.get(group.name) if known is not None else 0
-        return (group.capacity_bytes or 1) if declared is None else declared
+        if declared is not None:
+            return declared
+        working = known.turn_bytes.get(group.name, 0) if known is not None else 0
+        return max(0, group.capacity_bytes - working) if group.capacity_bytes is not None else 1
 
     def _must(self, holds: bool, rule: str, what: str) -> None:
         if not holds:
