@@ -768,6 +768,16 @@ def test_a_failed_restore_never_becomes_a_grant() -> None:
     book.send(Parked(5, "0")).expect(like(Grant, job="c"))
 
 
+@pytest.mark.xfail(
+    strict=True, reason="a turn that a quarantined job still has elsewhere is suspended, and put in line"
+)
+def test_a_quarantined_job_is_not_put_back_in_line_by_a_suspension() -> None:
+    """E16, E13: a's park on h failed for good while another of its clients held g."""
+    book = Playbook([BRISK, Group("h", retries=0)]).send(add("a", g=1), add("b", g=1), ask("a", "h"), ask("b", "h"))
+    book.send(ask("a", "g", client="a2"), ask("b", "g", client="b2"), PhaseYielded(1), MoveFailed(1, "0")).skip().at(10)
+    assert not [request for request in book.engine.state.requests.values() if request.job == "a"]
+
+
 def test_a_readmitted_job_takes_turns_again() -> None:
     """E16"""
     group = Group("g", retries=0)
@@ -834,6 +844,21 @@ def test_what_waits_for_a_lost_node_holds_up_no_other_group() -> None:
     book = Playbook(PAIR).send(*small("a", "b", "c"), ask("a", "g"), ask("b", "g", "h"), NodeLost("h", "0")).skip()
     book.send(ask("c", "g"), PhaseYielded(1)).expect(like(Grant, job="c")).send(NodeReturned("h", "0")).expect()
     book.send(PhaseYielded(2)).expect(like(Grant, job="b"))
+
+
+def test_a_reservation_goes_on_when_its_lost_node_is_back() -> None:
+    """E18, E19: meanwhile g came free; x must be parked there, and nothing else will ever happen on g."""
+    book = Playbook([ALONE, PAIR[1]]).send(add("x"), add("a"), ask("x", "g"), ask("a", "g", "h"), NodeLost("h", "0"))
+    book.send(PhaseYielded(1)).skip().send(NodeReturned("h", "0")).expect(like(Park, job="x"))
+
+
+@pytest.mark.xfail(strict=True, reason="a state that is doomed is taken for one that is there")
+def test_a_job_that_is_back_before_its_lost_node_waits_until_its_old_state_is_gone() -> None:
+    """E17, E18, E5: nothing is discarded under a turn."""
+    book = Playbook([ALONE, PAIR[1]]).send(add("a"), ask("a", "h", "g"), PhaseYielded(1), NodeLost("g", "0"))
+    book.send(JobLost("a"), add("a"), Discarded(1, "0"), ask("a", "h", "g", request=2)).skip()
+    book.send(NodeReturned("g", "0")).expect(like(Discard, op=2, group="g", job="a"))
+    book.send(Discarded(2, "0")).expect(like(Grant, job="a", request=2))
 
 
 def test_a_state_forced_out_by_an_operator_is_gone() -> None:

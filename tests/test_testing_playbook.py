@@ -12,8 +12,8 @@ from tsched.testing.playbook import Playbook, like
 ASK = PhaseRequested("c", 1, "a", ("g",))
 
 
-def asked(group: Group = Group("g")) -> Playbook:
-    return Playbook([group]).send(JobAdded(Job("a")), ASK)
+def asked(lease_ttl_us: int | None = None) -> Playbook:
+    return Playbook([Group("g", lease_ttl_us=lease_ttl_us)]).send(JobAdded(Job("a")), ASK)
 
 
 def test_a_command_is_expected_whole_or_by_some_of_its_fields() -> None:
@@ -46,7 +46,7 @@ def test_a_field_that_no_such_command_has_is_a_mistake_of_the_playbook() -> None
 
 
 def test_who_is_next_and_wake_ups_may_be_passed_over_but_not_be_wrong() -> None:
-    book = asked(Group("g", lease_ttl_us=30))
+    book = asked(lease_ttl_us=30)
     assert [type(command) for command in book.answers] == [Grant, WakeAt]
     with pytest.raises(AssertionError, match="WakeAt"):
         book.expect(like(Grant), WakeAt(31))
@@ -58,7 +58,7 @@ def test_what_was_answered_is_expected_once() -> None:
 
 
 def test_time_passes_over_every_wake_up_and_never_back() -> None:
-    book = asked(Group("g", lease_ttl_us=30)).skip().at(29).expect().after(1)
+    book = asked(lease_ttl_us=30).skip().at(29).expect().after(1)
     assert [type(command).__name__ for command in book.answers] == ["Revoke", "Park"]
     assert [now for now, _, _ in book.log] == [0, 0, 30]
     with pytest.raises(ValueError, match="time cannot go back from 30 to 29"):

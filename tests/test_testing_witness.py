@@ -1,10 +1,11 @@
-"""The witness objects to every record that breaks a rule, and the machine catches engines that are broken on purpose."""
+"""The witness objects to every record that breaks a rule; the machine catches engines that are broken on purpose."""
 
 from __future__ import annotations
 
 import pytest
 from hypothesis import Phase, settings
-from hypothesis.stateful import run_state_machine_as_test
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 from msgspec.structs import replace
 
 from tsched.commands import Command, Discard, Grant, Park, Quarantine, Restore, Revoke, Suspend
@@ -28,7 +29,8 @@ from tsched.model import Group, Job
 from tsched.policies.fifo import Fifo
 from tsched.residency import Standing
 from tsched.state import GroupState
-from tsched.testing.machine import GROUPS, EngineMachine, machine
+from tsched.testing.machine import GROUPS, NAMES, EngineMachine
+from tsched.testing.machine import JOBS as MACHINE_JOBS
 from tsched.testing.witness import Violation, Witness
 from tsched.turns import Lease, Request
 
@@ -52,8 +54,8 @@ A_HAD_A_TURN: list[Record] = [*JOBS, (Woke(), [grant("a", 1)]), (PhaseYielded(1)
 A_IS_PARKED: list[Record] = [*A_HAD_A_TURN, (Woke(), [move(Park, 1, "a", 2)]), (Parked(1, "0"), [])]
 
 
-def witness(records: list[Record], group: Group = Group("g", capacity_bytes=100)) -> Witness:
-    seen = Witness([group, Group("h")])
+def witness(records: list[Record], capacity_bytes: int | None = 100) -> Witness:
+    seen = Witness([Group("g", capacity_bytes=capacity_bytes), Group("h")])
     for event, commands in records:
         seen.saw(event, commands)
     return seen
@@ -121,7 +123,7 @@ def test_a_state_that_is_not_there_is_not_taken_for_there(before: list[Record], 
 
 def test_two_states_on_a_group_of_unknown_capacity_are_objected_to() -> None:
     """R4"""
-    seen = witness(A_HAD_A_TURN, Group("g"))
+    seen = witness(A_HAD_A_TURN, capacity_bytes=None)
     with pytest.raises(Violation, match=r"\['a', 'b'\] are all on g, whose capacity is unknown"):
         seen.saw(Woke(), [grant("b", 2, 2)])
 
@@ -141,6 +143,25 @@ def test_two_states_on_a_group_of_unknown_capacity_are_objected_to() -> None:
 )
 def test_records_that_keep_the_rules_are_not_objected_to(after: list[Record]) -> None:
     witness([*A_IS_PARKED, *after])
+
+
+@pytest.mark.xfail(strict=True, reason="a second discard of a parked state is taken for one that is in memory")
+def test_a_parked_state_takes_no_memory_however_often_its_discard_fails() -> None:
+    """E16, R2"""
+    first: Record = (JobLeft("a"), [move(Discard, 2, "a", 3)])
+    again: Record = (Woke(), [move(Discard, 3, "a", 4)])
+    added: Record = (JobAdded(Job("a", state_bytes={"g": 60})), [])
+    witness([*A_IS_PARKED, first, (MoveFailed(2, "0"), []), added, again, (Woke(), [grant("b", 5, 2)])])
+
+
+@pytest.mark.xfail(
+    strict=True, reason="the state that a job left behind is measured by what it declares when it is back"
+)
+def test_what_a_job_left_behind_keeps_the_size_that_it_had() -> None:
+    """E17, R2: a left 60 bytes, which are not gone yet; now it declares 90."""
+    left: Record = (JobLeft("a"), [move(Discard, 1, "a", 2)])
+    back: Record = (JobAdded(Job("a", state_bytes={"g": 90})), [])
+    witness([*A_HAD_A_TURN, left, back, (JobAdded(Job("d", state_bytes={"g": 40})), []), (Woke(), [grant("d", 3, 2)])])
 
 
 # ----------------------------------------------------------------------------------- engines broken on purpose
@@ -217,18 +238,54 @@ BROKEN = [
     (LosingAWaiter, "lost waiters|nobody of .* waiting is served"),
     (ReusingTokens, "rule E4"),
     (GrantingAfterAFailedRestore, "its state on .* is restoring"),
-    (Trusting, "may still compute"),
+    (Trusting, "may still compute|rule J3"),
     (Overfilling, "bytes on .* of|are all on"),
 ]
 
 
-@pytest.mark.parametrize(("broken", "text"), BROKEN, ids=lambda each: getattr(each, "__name__", ""))
-def test_an_engine_that_is_broken_on_purpose_is_caught(broken: type[Engine], text: str) -> None:
-    class Attack(machine(Fifo)):  # type: ignore[misc]
+def attack(broken: type[Engine]) -> type[EngineMachine]:
+    """The machine, on a broken engine, with jobs from the start and a rule more that keeps them busy."""
+
+    class Attack(EngineMachine):
+        make_policy = Fifo
+        begin = go = resize = None  # type: ignore[assignment]  # jobs stay as they are, so that sizes are never in doubt
+
         def _fresh(self) -> Engine:
             return broken(GROUPS, Fifo(), reattach_us=10_000)
 
-    assert issubclass(Attack, EngineMachine)
-    few = settings(max_examples=100, stateful_step_count=50, phases=[Phase.generate], report_multiple_bugs=False)
+        @initialize()
+        def jobs(self) -> None:
+            for name in MACHINE_JOBS:
+                self.send(
+                    JobAdded(Job(name, state_bytes=dict.fromkeys(NAMES, 30), turn_bytes=dict.fromkeys(NAMES, 25)))
+                )
+
+        @rule(
+            script=st.lists(st.tuples(st.sampled_from("aaaammmmyyyfw"), st.integers(0, 14)), min_size=10, max_size=40)
+        )
+        def bustle(self, script: list[tuple[str, int]]) -> None:
+            for kind, which in script:
+                moves = self.open_moves()
+                if kind == "a":
+                    self.ask(MACHINE_JOBS[which % 5], [NAMES[which % 3]], 500, None, 0, "train")
+                elif kind in "mf" and moves:
+                    self._answer(*moves[which % len(moves)], well=kind == "m")
+                elif kind == "w":
+                    self.wait(12_000)
+                elif kind == "y" and self.engine.state.leases:
+                    self.give_back(which, False, 1000)
+                self.structure()
+
+    return Attack
+
+
+@pytest.mark.parametrize(("broken", "text"), BROKEN, ids=lambda each: getattr(each, "__name__", ""))
+def test_an_engine_that_is_broken_on_purpose_is_caught(broken: type[Engine], text: str) -> None:
+    few = settings(max_examples=50, stateful_step_count=20, phases=[Phase.generate], report_multiple_bugs=False)
     with pytest.raises(Violation, match=text):
-        run_state_machine_as_test(Attack, settings=few)  # type: ignore[no-untyped-call]
+        run_state_machine_as_test(attack(broken), settings=few)
+
+
+def test_an_engine_that_is_whole_is_not() -> None:
+    few = settings(max_examples=20, stateful_step_count=20, phases=[Phase.generate])
+    run_state_machine_as_test(attack(Engine), settings=few)

@@ -76,7 +76,9 @@ def load(state: State, data: dict[str, Any]) -> None:
     """Fill a fresh state, of the same groups, from what `take` gave; raises `JournalError` where it does not fit."""
     version = data.get("version")
     if version != VERSION:
-        raise JournalError(f"the snapshot is of version {version!r}, this tsched reads {VERSION}: use the one that wrote it")
+        raise JournalError(
+            f"the snapshot is of version {version!r}, this tsched reads {VERSION}: use the one that wrote it"
+        )
     try:
         snapshot = msgspec.convert(data, Snapshot)
     except msgspec.ValidationError as error:

@@ -393,6 +393,7 @@ class State:
             return ""
         if group.lost.pop(node, None) is None:
             return f"node {node!r} was not lost"
+        self.dirty.update((other, None) for request in group.queue.ordered() for other in request.groups)
         for place in group.ledger.places.values():
             if place.failed:
                 place.attempts = 0

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tsched.commands import Command, Discard, Grant, Move, Park, Refuse, Restore, WakeAt
 from tsched.engine import Engine
@@ -99,6 +99,16 @@ class EngineMachine(RuleBasedStateMachine):
 
     # what clients do
 
+    @initialize(drawn=st.lists(sizes, min_size=3, max_size=4))
+    def begin(self, drawn: list[dict[str, int]]) -> None:
+        """There are jobs to contend."""
+        for name, state in zip(JOBS, drawn, strict=False):
+            self.send(JobAdded(Job(name, "", 1, state, dict.fromkeys(NAMES, 10))))
+
+    @rule(name=st.sampled_from(JOBS), group=st.sampled_from(NAMES), estimate=st.sampled_from((None, 500, 5_000)))
+    def ask_one(self, name: str, group: str, estimate: int | None) -> None:
+        self._ask(name, (group,), estimate)
+
     @rule(
         name=st.sampled_from(JOBS),
         owner=st.sampled_from(("x", "y", "")),
@@ -127,15 +137,28 @@ class EngineMachine(RuleBasedStateMachine):
         within = leases[nested % len(leases)] if nested and leases else None
         if within is not None:
             name = self.engine.state.leases[within].job
+        self._ask(name, tuple(groups), estimate, remaining, within, phase)
+
+    def _ask(
+        self,
+        name: str,
+        groups: tuple[str, ...],
+        estimate: int | None = None,
+        remaining: int | None = None,
+        within: int | None = None,
+        phase: str = "train",
+    ) -> None:
         self.number += 1
-        event = PhaseRequested("c", self.number, name, tuple(groups), phase, estimate, remaining, within)
+        event = PhaseRequested("c", self.number, name, groups, phase, estimate, remaining, within)
         self.waiting["c", self.number] = event
         self.send(event)
 
     @precondition(lambda self: self.engine.state.leases)
     @rule(which=st.integers(0, 99), groups=st.lists(st.sampled_from(NAMES), min_size=1, max_size=2, unique=True))
     def ask_within(self, which: int, groups: list[str]) -> None:
-        self.ask("", groups, None, None, which + 1, "train")
+        leases = sorted(self.engine.state.leases)
+        lease = self.engine.state.leases[leases[which % len(leases)]]
+        self._ask(lease.job, tuple(groups), within=lease.id)
 
     @precondition(lambda self: self.waiting)
     @rule(which=st.integers(0, 99))
@@ -211,7 +234,7 @@ class EngineMachine(RuleBasedStateMachine):
         before = self.engine.snapshot()
         base = json.loads(json.dumps(self.base)) if self.base is not None else None
         policy = type(self).make_policy()
-        engine = self._fresh() if base is None else Engine.restore(base, GROUPS, policy, reattach_us=10_000)
+        engine = self._fresh() if base is None else type(self.engine).restore(base, GROUPS, policy, reattach_us=10_000)
         for event, commands, now in self.tail:
             engine.apply(event, commands, now)
         for part, recovered in json.loads(json.dumps(engine.snapshot())).items():
