@@ -318,7 +318,7 @@ class Engine:
                 self._backfill(name, group, request)
 
     def _reconsider(self, request: Request) -> None:
-        """Somebody new is next on a group: a reservation takes its other groups, and nested requests may go before it."""
+        """Somebody is next on a group: a reservation takes its other groups, nested requests may go before it."""
         if len(request.groups) > 1:
             self._touch(request.groups)
             self._touch(name for name, group in self.state.groups.items() if group.nested)
