@@ -768,9 +768,6 @@ def test_a_failed_restore_never_becomes_a_grant() -> None:
     book.send(Parked(5, "0")).expect(like(Grant, job="c"))
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a turn that a quarantined job still has elsewhere is suspended, and put in line"
-)
 def test_a_quarantined_job_is_not_put_back_in_line_by_a_suspension() -> None:
     """E16, E13: a's park on h failed for good while another of its clients held g."""
     book = Playbook([BRISK, Group("h", retries=0)]).send(add("a", g=1), add("b", g=1), ask("a", "h"), ask("b", "h"))
@@ -852,7 +849,6 @@ def test_a_reservation_goes_on_when_its_lost_node_is_back() -> None:
     book.send(PhaseYielded(1)).skip().send(NodeReturned("h", "0")).expect(like(Park, job="x"))
 
 
-@pytest.mark.xfail(strict=True, reason="a state that is doomed is taken for one that is there")
 def test_a_job_that_is_back_before_its_lost_node_waits_until_its_old_state_is_gone() -> None:
     """E17, E18, E5: nothing is discarded under a turn."""
     book = Playbook([ALONE, PAIR[1]]).send(add("a"), ask("a", "h", "g"), PhaseYielded(1), NodeLost("g", "0"))

@@ -113,12 +113,12 @@ class Amnesiac(Fifo):
 @pytest.mark.parametrize(
     ("make", "rule"),
     [
-        (Starving, "P9"),
-        (LastComeFirst, "P9"),
+        (Starving, "P0"),
+        (LastComeFirst, "P0"),
         (Favourite, "P3"),
-        (lambda: Impatient(window=4), "P9"),
-        (Silent, "P9"),
-        (Unsaid, "P9"),
+        (lambda: Impatient(window=4), "P0"),
+        (Silent, "P0"),
+        (Unsaid, "P0"),
         (Fickle, "P0"),
         (Unsaved, "P0"),
         (Amnesiac, "J2"),

@@ -50,7 +50,7 @@ from tsched.events import (
     Woke,
 )
 from tsched.model import Group
-from tsched.policies import Policy
+from tsched.policies import MAX_WINDOW, Policy
 from tsched.residency import Place, Standing
 from tsched.state import SWITCH, GroupState, State
 from tsched.turns import Key, Lease, Request
@@ -67,6 +67,7 @@ class Engine:
         self._out: list[Command] = []
         self._alarms: list[tuple[int, int, str, str]] = []
         self._alarm_seq = 0
+        self._retries: dict[tuple[str, str], int] = {}
 
     # ----------------------------------------------------------------- surface
 
@@ -170,6 +171,11 @@ class Engine:
         parent = state.leases.get(request.within)
         if parent is None or parent.suspended:
             return "unknown_lease", f"lease {request.within}, within which job {request.job!r} asks, has ended"
+        if parent.job != request.job:
+            return (
+                "bad_request",
+                f"lease {parent.id} is of job {parent.job!r}: job {request.job!r} cannot ask within it",
+            )
         if parent.nested != request.key:
             return (
                 "bad_request",
@@ -219,13 +225,12 @@ class Engine:
         """Ask again for every move under way, and let clients come back (rules J4, J5)."""
         state = self.state
         self._alarms.clear()
+        self._retries.clear()
         for name, group in state.groups.items():
             for place in group.ledger.places.values():
                 group.uneasy[place.job] = None
                 if place.pending:
                     self._do(self._move(_KIND[place.standing], name, place, again=True))
-                if place.failed:
-                    self._alarm(place.retry_us, "place", name)
             if group.hold is not None:
                 self._alarm(group.hold[1], "hold", name)
         for lease in state.leases.values():
@@ -236,6 +241,12 @@ class Engine:
     def _alarm(self, when: int, kind: str, what: str) -> None:
         self._alarm_seq += 1
         heappush(self._alarms, (when, self._alarm_seq, kind, what))
+
+    def _retry_at(self, name: str, place: Place) -> None:
+        """Look at the place again when its back-off is over; asked for once each time."""
+        if self._retries.get((name, place.job)) != place.retry_us:
+            self._retries[name, place.job] = place.retry_us
+            self._alarm(place.retry_us, "place", name)
 
     def _watch(self, lease: Lease) -> None:
         due = self._lease_due(lease)
@@ -378,7 +389,7 @@ class Engine:
             if group.selected is not request and len(request.groups) > 1 and self._next(group) is not request:
                 return False
             place = ledger.places.get(request.job)
-            if place is not None and place.standing is not Standing.RESIDENT:
+            if place is not None and (place.standing is not Standing.RESIDENT or place.doomed):
                 return False
             if ledger.used + ledger.needed(job) > ledger.capacity:
                 return False
@@ -407,7 +418,9 @@ class Engine:
         for victim in eviction.victims(self.state, group, job):
             self._do(self._move(Park, name, victim))
         place = ledger.places.get(job.name)
-        if place is not None and place.standing is Standing.PARKED and ledger.fits(place.size_bytes):
+        if place is None or place.standing is not Standing.PARKED or place.doomed:
+            return
+        if ledger.fits(place.size_bytes):
             self._do(self._move(Restore, name, place))
 
     def _backfill(self, name: str, group: GroupState, reservation: Request) -> None:
@@ -433,13 +446,18 @@ class Engine:
         head = group.queue.head()
         if head is None:
             return
-        if self._may_suspend(group, holder) and len(head.groups) == 1 and head.job != holder.job:
-            self._do(Suspend(holder.id))
-            self._do(Select(name, head.client, head.number))
-            self._touch([name])
-            return
+        if self._may_suspend(group, holder):
+            others = (r for r in group.queue.first(MAX_WINDOW) if r.job != holder.job and len(r.groups) == 1)
+            successor = next(others, None)
+            if successor is not None:
+                self._do(Suspend(holder.id))
+                self._do(Select(name, successor.client, successor.number))
+                self._touch([name])
+                return
         place = group.ledger.places.get(head.job)
-        if not group.group.prefetch or place is None or place.standing is not Standing.PARKED or head.job == holder.job:
+        if not group.group.prefetch or head.job == holder.job:
+            return
+        if place is None or place.standing is not Standing.PARKED or place.doomed:
             return
         if any(other.standing is Standing.RESTORING for other in group.ledger.places.values()):
             return
@@ -452,6 +470,8 @@ class Engine:
         if limit is None or not group.group.suspendable or self.state.now < holder.since_us + limit:
             return False
         if len(holder.tokens) > 1 or holder.nested is not None or group.reserving:
+            return False
+        if holder.job in self.state.quarantined:
             return False
         return not any(lease.job == holder.job for lease in self.state.leases.values() if lease is not holder)
 
@@ -499,7 +519,7 @@ class Engine:
         if place.standing is Standing.DISCARDING:
             if place.retry_us <= self.state.now:
                 return Discard
-            self._alarm(place.retry_us, "place", group.group.name)
+            self._retry_at(group.group.name, place)
             return None
         if place.attempts <= group.group.retries:
             return _KIND[place.standing]

@@ -141,5 +141,7 @@ class Ledger:
     def evictable(self, keep: str) -> list[Place]:
         """Resident places that may be parked for somebody's turn, not counting `keep`'s."""
         return [
-            p for p in self.places.values() if p.standing is Standing.RESIDENT and p.size_bytes > 0 and p.job != keep
+            p
+            for p in self.places.values()
+            if p.standing is Standing.RESIDENT and p.size_bytes > 0 and p.job != keep and not p.doomed
         ]

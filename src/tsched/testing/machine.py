@@ -270,7 +270,7 @@ class EngineMachine(RuleBasedStateMachine):
             if not self.waiting and not self.engine.state.moves:
                 return
             self._settle()
-        raise Violation(f"rule E3: lost waiters {sorted(self.waiting)}, moves {self.engine.state.moves}")
+        raise Violation(f"rule E19: lost waiters {sorted(self.waiting)}, moves {self.engine.state.moves}")
 
     def _settle(self) -> None:
         self.now += 1_000

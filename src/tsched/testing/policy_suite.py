@@ -30,7 +30,7 @@ def check_policy(make_policy: Callable[[], Policy], *, examples: int = 20) -> No
     if not policy.name:
         raise Violation("rule P0: a policy needs a name")
     if policy.may_starve and "starve" not in (type(policy).__doc__ or ""):
-        raise Violation(f"rule P9: policy {policy.name!r} may starve, and its docstring must say so")
+        raise Violation(f"rule P0: policy {policy.name!r} may starve, and its docstring must say so")
     _check_repeatable(make_policy)
     _check_bounds(make_policy)
     if policy.fair:
@@ -117,10 +117,10 @@ def _check_wait(ring: Ring, wait: Wait, title: str) -> None:
     bound = policy.bound(ring.contest(wait))
     if bound is None:
         if not policy.may_starve:
-            raise Violation(f"rule P9: policy {policy.name!r} claims no bound and does not say that it may starve")
+            raise Violation(f"rule P0: policy {policy.name!r} claims no bound and does not say that it may starve")
     elif wait.overtaken > bound:
         raise Violation(
-            f"rule P9: under {policy.name!r}, against {title!r}, a request of {wait.request.job!r} was overtaken by "
+            f"rule P0: under {policy.name!r}, against {title!r}, a request of {wait.request.job!r} was overtaken by "
             f"{wait.overtaken} grants; it claims at most {bound}"
         )
 

@@ -45,14 +45,14 @@ def _check_group(state: State, name: str, group: GroupState) -> None:
 
 
 def _check_progress(state: State, name: str, group: GroupState, moving: tuple[Standing, ...]) -> None:
-    """An idle group with a line waits for something: a move, a lost node, another group, or a time (rule E3)."""
+    """An idle group with a line waits for something: a move, a lost node, another group, or a time (rule E19)."""
     if group.holder is not None or group.lost or len(group.queue) == 0:
         return
     moves = any(place.standing in moving for place in group.ledger.places.values())
     if all(any(state.groups[other].lost for other in request.groups) for request in group.queue.ordered()):
         return
     elsewhere = any(_waits_elsewhere(state, name, request, moving) for request in group.reserving)
-    held_back = group.hold is not None and group.hold[1] > state.now
+    held_back = group.hold is not None and (group.hold[1] > state.now or state.wake_us is not None)
     _must(moves or elsewhere or held_back, f"{name} is idle and nobody of {len(group.queue)} waiting is served")
 
 

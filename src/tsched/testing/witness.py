@@ -42,7 +42,8 @@ class Witness:
         self.unsafe: set[tuple[str, str]] = set()
         self.moves: dict[int, tuple[str, str, set[str]]] = {}
         self.quarantined: set[str] = set()
-        self.grown = False
+        self.doomed: set[tuple[str, str]] = set()
+        self.excused: set[str] = set()
 
     def saw(self, event: Event, commands: Sequence[Command]) -> None:
         self._event(event)
@@ -55,10 +56,11 @@ class Witness:
                 self.jobs[job.name] = job
             case JobUpdated(job) if job.name in self.jobs:
                 self.jobs[job.name] = job
-                self.grown = True
+                self._resized(job)
             case JobLeft(name) | JobLost(name):
                 self.jobs.pop(name, None)
                 self.quarantined.discard(name)
+                self.doomed.update(key for key in self.where if key[1] == name)
             case JobReadmitted(name):
                 self.quarantined.discard(name)
             case PhaseYielded(lease, groups):
@@ -71,6 +73,13 @@ class Witness:
                 self._drop((group, job))
             case _:
                 pass
+
+    def _resized(self, job: Job) -> None:
+        """A job that grew in memory is a fact: its group is excused until what is there fits again."""
+        for name, group in self.groups.items():
+            if (name, job.name) in self.where and (name, job.name) not in self.doomed:
+                self.sizes[name, job.name] = _size(group, job)
+                self.excused.add(name)
 
     def _answered(self, event: Event, op: int, node: str) -> None:
         if op not in self.moves:
@@ -91,6 +100,7 @@ class Witness:
 
     def _drop(self, key: tuple[str, str]) -> None:
         self.where.pop(key, None)
+        self.doomed.discard(key)
         self.unsafe.discard(key)
         self.moves = {op: move for op, move in self.moves.items() if (move[0], move[1]) != key}
 
@@ -122,9 +132,9 @@ class Witness:
         held = {name for name, (lease, _) in self.holder.items() if lease == grant.lease}
         if held == set(grant.tokens) and all(self.token[name] >= token for name, token in grant.tokens.items()):
             return
-        self._must(job not in self.quarantined, "E15", f"{grant} to a quarantined job")
+        self._must(job not in self.quarantined, "E16", f"{grant} to a quarantined job")
         for name, token in grant.tokens.items():
-            self._must(name not in self.holder, "E1", f"{grant} while {self.holder.get(name)} holds {name}")
+            self._must(name not in self.holder, "E5", f"{grant} while {self.holder.get(name)} holds {name}")
             self._must(token > self.token[name], "E4", f"{grant}: token not above {self.token[name]}")
             others = [other for group, other in self.unsafe if group == name]
             self._must(not others, "E12", f"{grant} while {others} may still compute on {name}")
@@ -132,6 +142,8 @@ class Witness:
             self._must(where == "resident", "E5", f"{grant} while its state on {name} is {where}")
             self.token[name] = token
             self.holder[name] = (grant.lease, job)
+            if (name, job) not in self.where:
+                self.sizes[name, job] = _size(self.groups[name], self.jobs[job])
             self.where[name, job] = "resident"
             self._memory(name)
 
@@ -142,40 +154,38 @@ class Witness:
             self.token[group] = move.token
             self._must((group, job) in self.where, "R1", f"{move} of a state that is not there")
             holder = self.holder.get(group)
-            self._must(holder is None or holder[1] != job, "E1", f"{move} while {job} computes on {group}")
+            self._must(holder is None or holder[1] != job, "E5", f"{move} while {job} computes on {group}")
             self.moves = {key: value for key, value in self.moves.items() if value[:2] != (group, job)}
             self.moves[op] = (group, job, set(move.nodes))
         before = self.where[group, job]
         self.where[group, job] = {Park: "parking", Restore: "restoring", Discard: "discarding"}[type(move)]
-        if isinstance(move, Discard) and before == "parked":
+        if isinstance(move, Discard) and before in ("parked", "dropping"):
             self.where[group, job] = "dropping"
         self._memory(group)
 
     def _memory(self, name: str) -> None:
-        """What fits is in docs/rules.md, R1 to R4; sizes that changed while in memory are facts, not decisions."""
+        """What fits is in docs/rules.md, R1 to R4."""
         group = self.groups[name]
-        on_device = [
-            job for (at, job), where in self.where.items() if at == name and where not in ("parked", "dropping")
-        ]
-        sized = [job for job in on_device if self._size(group, job) > 0]
-        if self.grown or any(job not in self.jobs for job in on_device):
-            return
-        if group.capacity_bytes is None:
-            self._must(len(sized) <= 1, "R2", f"{sorted(sized)} are all on {name}, whose capacity is unknown")
-            return
+        there = [job for (at, job), where in self.where.items() if at == name and where not in ("parked", "dropping")]
+        used = sum(self.sizes[name, job] for job in there)
+        capacity = 1 if group.capacity_bytes is None else group.capacity_bytes
         holder = self.holder.get(name)
-        used = sum(self._size(group, job) for job in on_device)
-        used += self.jobs[holder[1]].turn_bytes.get(name, 0) if holder is not None and holder[1] in self.jobs else 0
-        self._must(used <= group.capacity_bytes, "R1", f"{used} bytes on {name} of {group.capacity_bytes}")
-
-    def _size(self, group: Group, job: str) -> int:
-        known = self.jobs.get(job)
-        declared = known.state_bytes.get(group.name) if known is not None else 0
-        if declared is not None:
-            return declared
-        working = known.turn_bytes.get(group.name, 0) if known is not None else 0
-        return max(0, group.capacity_bytes - working) if group.capacity_bytes is not None else 1
+        if holder is not None and group.capacity_bytes is not None and holder[1] in self.jobs:
+            used += self.jobs[holder[1]].turn_bytes.get(name, 0)
+        if used <= capacity:
+            self.excused.discard(name)
+        self._must(
+            used <= capacity or name in self.excused, "R2", f"{used} bytes on {name} of {capacity}: {sorted(there)}"
+        )
 
     def _must(self, holds: bool, rule: str, what: str) -> None:
         if not holds:
             raise Violation(f"rule {rule}: {what}")
+
+
+def _size(group: Group, job: Job) -> int:
+    """What the job's state takes there: what it declared, else all that its working memory leaves."""
+    declared = job.state_bytes.get(group.name)
+    if group.capacity_bytes is None:
+        return 1 if declared is None else min(declared, 1)
+    return max(0, group.capacity_bytes - job.turn_bytes.get(group.name, 0)) if declared is None else declared
