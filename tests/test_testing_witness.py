@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 from msgspec.structs import replace
 
+from tsched import happened
 from tsched.commands import Command, Discard, Grant, Park, Quarantine, Restore, Revoke, Suspend
 from tsched.engine import Engine
 from tsched.events import (
@@ -177,7 +178,7 @@ class LosingAWaiter(Engine):
 
     def handle(self, event: Event, now: int) -> list[Command]:
         if isinstance(event, PhaseYielded):
-            self.state.happened(event, now)
+            happened.apply(self.state, event, now)
             self.state.dirty.clear()
             return []
         return super().handle(event, now)

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
-from tsched import eviction, snapshot, waitfor
+from tsched import admission, decided, eviction, happened, snapshot, succession, waitfor
 from tsched.commands import (
     Command,
     Discard,
@@ -75,7 +75,7 @@ class Engine:
         """Take note of what happened at `now` (microseconds, never less than before) and answer what to do."""
         self._out = []
         state = self.state
-        ignored = state.happened(event, now)
+        ignored = happened.apply(state, event, now)
         if ignored:
             self._do(Ignore(ignored))
             return self._out
@@ -92,9 +92,9 @@ class Engine:
 
     def apply(self, event: Event, commands: Sequence[Command], now: int) -> None:
         """Replay one record: the state changes as it did then, whatever would be decided today."""
-        self.state.happened(event, now)
+        happened.apply(self.state, event, now)
         for command in commands:
-            self.state.done(command)
+            decided.apply(self.state, command)
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state as JSON-able data, between two events."""
@@ -116,7 +116,7 @@ class Engine:
     # --------------------------------------------------------------- reactions
 
     def _do(self, command: Command) -> None:
-        self.state.done(command)
+        decided.apply(self.state, command)
         self._out.append(command)
 
     def _touch(self, names: Iterable[str]) -> None:
@@ -133,61 +133,11 @@ class Engine:
             return
         if request is None or request.seq != state.next_seq - 1:
             return
-        refusal = self._refusal(request)
+        refusal = admission.refusal(self.state, request)
         if refusal is not None:
             self._refuse(request, *refusal)
         elif request.within is not None:
             self._touch(name for name, group in state.groups.items() if group.nested or group.reserving)
-
-    def _refusal(self, request: Request) -> tuple[str, str] | None:
-        """Why this request can never be granted, as (code, text); None when it can (rules E2, E6, E7)."""
-        state = self.state
-        groups, job = request.groups, state.jobs.get(request.job)
-        if not groups or (len(groups) > 1 and len(set(groups)) < len(groups)):
-            return "bad_request", f"job {request.job!r} must name each group once, at least one, not {list(groups)}"
-        for name in groups:
-            if name not in state.groups:
-                return "unknown_group", f"no group {name!r}; there are: {', '.join(sorted(state.groups))}"
-        if job is None:
-            return "unknown_job", f"job {request.job!r} is not registered: add it before it asks for a turn"
-        if job.name in state.quarantined:
-            return "quarantined", f"job {job.name!r} is quarantined ({state.quarantined[job.name]}): readmit it first"
-        for name in groups:
-            if state.groups[name].ledger.never_fits(job):
-                return "never_fits", self._too_large(name, request.job)
-        return self._nesting_refusal(request)
-
-    def _too_large(self, name: str, job_name: str) -> str:
-        ledger, job = self.state.groups[name].ledger, self.state.jobs[job_name]
-        return (
-            f"job {job_name!r} needs {ledger.size(job)} state and {ledger.working(job)} working bytes "
-            f"on group {name!r}, which has {ledger.capacity}"
-        )
-
-    def _nesting_refusal(self, request: Request) -> tuple[str, str] | None:
-        if request.within is None:
-            return None
-        state = self.state
-        parent = state.leases.get(request.within)
-        if parent is None or parent.suspended:
-            return "unknown_lease", f"lease {request.within}, within which job {request.job!r} asks, has ended"
-        if parent.job != request.job:
-            return (
-                "bad_request",
-                f"lease {parent.id} is of job {parent.job!r}: job {request.job!r} cannot ask within it",
-            )
-        if parent.nested != request.key:
-            return (
-                "bad_request",
-                f"lease {parent.id} of job {parent.job!r} waits for other groups already: one at a time",
-            )
-        for name in request.groups:
-            if name in parent.tokens:
-                return "already_held", f"lease {parent.id} of job {parent.job!r} holds group {name!r} already"
-        chain = waitfor.path(state, request, parent.id)
-        if chain is None:
-            return None
-        return "deadlock", f"this would be a deadlock: {waitfor.describe(state, request, chain)}"
 
     def _refuse(self, request: Request, code: str, detail: str) -> None:
         self._do(Refuse(request.client, request.number, code, detail))
@@ -313,13 +263,13 @@ class Engine:
         if group.holder is not None:
             self._while_held(name, group, group.holder)
             return
-        request = self._next(group)
+        request = succession.next_request(self.state, group)
         if request is None:
             return
         if self._grantable(request):
             self._grant(request)
         elif group.ledger.never_fits(self.state.jobs[request.job]):
-            self._refuse(request, "never_fits", self._too_large(name, request.job))
+            self._refuse(request, "never_fits", admission.too_large(self.state, name, request.job))
         else:
             if group.selected is not request:
                 self._do(Select(name, request.client, request.number))
@@ -334,50 +284,6 @@ class Engine:
             self._touch(request.groups)
             self._touch(name for name, group in self.state.groups.items() if group.nested)
 
-    def _next(self, group: GroupState) -> Request | None:
-        """Who is next on this idle group: who was selected for it, or who is first and need not give way (rule E3)."""
-        if group.selected is not None and len(group.selected.groups) == 1:
-            return group.selected
-        first = self._first(group)
-        return self._give_way(group, first) if first is not None and group.nested else first
-
-    def _first(self, group: GroupState) -> Request | None:
-        """The oldest reservation, the job that the group is held for, or the policy's choice (rules E9, P8)."""
-        for reservation in group.reserving:
-            if self._reachable(reservation):
-                return reservation
-        if group.hold is not None and group.hold[1] > self.state.now:
-            waiting = group.by_job.get(group.hold[0])
-            return waiting[0] if waiting else None
-        request = self._choice(group)
-        if request is None or len(request.groups) == 1 or self._reachable(request):
-            return request
-        return next((other for other in group.queue.ordered() if self._reachable(other)), None)
-
-    def _give_way(self, group: GroupState, first: Request) -> Request:
-        """Who cannot be served before some holder yields lets that holder's nested request go first (rule E8)."""
-        passed: list[Request] = []
-        while True:
-            for nested in group.nested:
-                if nested is first or nested in passed or nested.within is None or not self._reachable(nested):
-                    continue
-                if waitfor.waits_for(self.state, first, nested.within):
-                    passed.append(first)
-                    first = nested
-                    break
-            else:
-                return first
-
-    def _choice(self, group: GroupState) -> Request | None:
-        if self.policy.window == 1:
-            return group.queue.head()
-        first = group.queue.first(self.policy.window)
-        return first[self.policy.choose(first, lambda r: _is_resident(group, r.job))] if first else None
-
-    def _reachable(self, request: Request) -> bool:
-        """No group of the request has lost a node: what waits for one must not hold up the others (rule E18)."""
-        return not any(self.state.groups[name].lost for name in request.groups)
-
     def _grantable(self, request: Request) -> bool:
         """Every group is this request's to take, its state is there, and nobody unsafe is left (rule E5)."""
         job = self.state.jobs[request.job]
@@ -386,7 +292,11 @@ class Engine:
             ledger = group.ledger
             if group.holder is not None or ledger.unsafe or group.lost:
                 return False
-            if group.selected is not request and len(request.groups) > 1 and self._next(group) is not request:
+            if (
+                group.selected is not request
+                and len(request.groups) > 1
+                and succession.next_request(self.state, group) is not request
+            ):
                 return False
             place = ledger.places.get(request.job)
             if place is not None and (place.standing is not Standing.RESIDENT or place.doomed):
@@ -437,7 +347,7 @@ class Engine:
 
     def _resident_waiters(self, group: GroupState) -> list[Request]:
         waiting = (r for place in group.ledger.places.values() for r in group.by_job.get(place.job, ()))
-        return sorted((r for r in waiting if _is_resident(group, r.job)), key=lambda request: request.seq)
+        return sorted((r for r in waiting if succession.is_resident(group, r.job)), key=lambda request: request.seq)
 
     def _while_held(self, name: str, group: GroupState, holder: Lease) -> None:
         """Suspend a holder that is over its time, or bring in who is next beside it (rules E13, R7)."""
@@ -485,7 +395,7 @@ class Engine:
             group = self.state.groups[name]
             head = group.queue.head()
             job = eviction.last_to_leave(group)
-            if group.holder or head is None or head.skips or job is None or _is_resident(group, head.job):
+            if group.holder or head is None or head.skips or job is None or succession.is_resident(group, head.job):
                 continue
             away = group.ledger.places[job].away_us
             switch = self.state.estimates.known(SWITCH, name)
@@ -563,11 +473,6 @@ _KIND: dict[Standing, type[Park | Restore | Discard]] = {
     Standing.RESTORING: Restore,
     Standing.DISCARDING: Discard,
 }
-
-
-def _is_resident(group: GroupState, job: str) -> bool:
-    place = group.ledger.places.get(job)
-    return place is not None and place.standing is Standing.RESIDENT and not place.unsafe
 
 
 def _grant(lease: Lease, tokens: dict[str, int], waited_us: int) -> Grant:
