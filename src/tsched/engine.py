@@ -20,10 +20,10 @@ quarantine of that job, then discard, until the memory was seen free. All number
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from heapq import heappop, heappush
 from typing import Any
 
 from tsched import admission, decided, eviction, happened, snapshot, succession, waitfor
+from tsched.alarms import Alarms
 from tsched.commands import (
     Command,
     Discard,
@@ -65,9 +65,7 @@ class Engine:
         self.policy = policy
         self.state = State(groups, policy, reattach_us)
         self._out: list[Command] = []
-        self._alarms: list[tuple[int, int, str, str]] = []
-        self._alarm_seq = 0
-        self._retries: dict[tuple[str, str], int] = {}
+        self._alarms = Alarms()
 
     # ----------------------------------------------------------------- surface
 
@@ -175,66 +173,27 @@ class Engine:
         """Ask again for every move under way, and let clients come back (rules J4, J5)."""
         state = self.state
         self._alarms.clear()
-        self._retries.clear()
         for name, group in state.groups.items():
             for place in group.ledger.places.values():
                 group.uneasy[place.job] = None
                 if place.pending:
                     self._do(self._move(_KIND[place.standing], name, place, again=True))
             if group.hold is not None:
-                self._alarm(group.hold[1], "hold", name)
+                self._alarms.at(group.hold[1], name)
         for lease in state.leases.values():
-            self._watch(lease)
+            self._alarms.lease(self.state, lease)
 
     # ------------------------------------------------------------------ alarms
 
-    def _alarm(self, when: int, kind: str, what: str) -> None:
-        self._alarm_seq += 1
-        heappush(self._alarms, (when, self._alarm_seq, kind, what))
-
-    def _retry_at(self, name: str, place: Place) -> None:
-        """Look at the place again when its back-off is over; asked for once each time."""
-        if self._retries.get((name, place.job)) != place.retry_us:
-            self._retries[name, place.job] = place.retry_us
-            self._alarm(place.retry_us, "place", name)
-
-    def _watch(self, lease: Lease) -> None:
-        due = self._lease_due(lease)
-        if due is not None:
-            self._alarm(due, "lease", str(lease.id))
-
-    def _lease_due(self, lease: Lease) -> int | None:
-        """When this lease needs a look: it expires, has held too long, or may be suspended."""
-        if lease.suspended:
-            return None
-        first = lease.due_us
-        for time in (lease.ends_us, self._quantum_end(lease)):
-            if time is not None and (first is None or time < first):
-                first = time
-        return first
-
-    def _quantum_end(self, lease: Lease) -> int | None:
-        if len(lease.tokens) != 1:
-            return None
-        group = self.state.groups[next(iter(lease.tokens))].group
-        if not group.suspendable or group.max_phase_us is None:
-            return None
-        end = lease.since_us + group.max_phase_us
-        return end if end > self.state.now else None
-
     def _set_alarm(self) -> None:
-        alarms = self._alarms
-        while alarms and alarms[0][2] == "lease" and int(alarms[0][3]) not in self.state.leases:
-            heappop(alarms)
-        if alarms and (self.state.wake_us is None or alarms[0][0] < self.state.wake_us):
-            self._do(WakeAt(alarms[0][0]))
+        first = self._alarms.first(self.state)
+        if first is not None and (self.state.wake_us is None or first < self.state.wake_us):
+            self._do(WakeAt(first))
 
     def _ring(self, event: Woke) -> None:
-        now = self.state.now
-        while self._alarms and self._alarms[0][0] <= now:
-            _, _, kind, what = heappop(self._alarms)
-            if kind == "lease":
-                self._look_at(self.state.leases.get(int(what)))
+        while (what := self._alarms.due(self.state.now)) is not None:
+            if isinstance(what, int):
+                self._look_at(self.state.leases.get(what))
             else:
                 self._touch([what])
 
@@ -251,7 +210,7 @@ class Engine:
             )
         else:
             self._touch(groups)
-            self._watch(lease)
+            self._alarms.lease(self.state, lease)
 
     # -------------------------------------------------------------- one group
 
@@ -319,7 +278,7 @@ class Engine:
         client, number = request.key
         self._do(Grant(lease_id, client, number, request.job, tokens, request.phase, waited, restored, backfills))
         if state.leases[lease_id].timed:
-            self._watch(state.leases[lease_id])
+            self._alarms.lease(self.state, state.leases[lease_id])
 
     def _make_ready(self, name: str, group: GroupState, request: Request) -> None:
         """Bring the request's state in, and others' out where memory is short (rules R3 to R6)."""
@@ -389,7 +348,7 @@ class Engine:
         """Keep a group for the job that just left, if it is back before a switch would pay (rule P8)."""
         lease = self.state.leases.get(event.lease)
         if lease is not None and lease.timed:
-            self._watch(lease)
+            self._alarms.lease(self.state, lease)
         limit = self.policy.linger_us
         for name in list(self.state.dirty) if limit else ():
             group = self.state.groups[name]
@@ -402,7 +361,7 @@ class Engine:
             if away is not None and switch is not None and away <= min(switch, limit):
                 until = self.state.now + min(switch, limit)
                 self._do(Hold(name, job, until))
-                self._alarm(until, "hold", name)
+                self._alarms.at(until, name)
 
     # ---------------------------------------------------------- care of states
 
@@ -429,7 +388,7 @@ class Engine:
         if place.standing is Standing.DISCARDING:
             if place.retry_us <= self.state.now:
                 return Discard
-            self._retry_at(group.group.name, place)
+            self._alarms.retry(group.group.name, place)
             return None
         if place.attempts <= group.group.retries:
             return _KIND[place.standing]
