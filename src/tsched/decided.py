@@ -118,7 +118,9 @@ def _ranks(state: State, request: Request) -> dict[str, int]:
 
 
 def _count_skips(state: State, request: Request) -> None:
-    """Those who stood before this one were passed over once more (rules P7, P8, E10)."""
+    """Those who stood before this one were passed over once more: only options of a policy count that (P7, P8)."""
+    if state.policy.window == 1 and not state.policy.linger_us:
+        return
     for name in request.groups:
         group = state.groups[name]
         if state.policy.window == 1:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
-WINDOW = 9
+WINDOW = 5
 TRUSTED = 3
 DEFAULT_US = 60_000_000
 

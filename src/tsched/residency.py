@@ -59,13 +59,14 @@ class Place(Struct, gc=False):
 class Ledger:
     """The memory of one group, on each of its nodes alike."""
 
-    __slots__ = ("capacity", "exclusive", "group", "places", "unsafe", "used")
+    __slots__ = ("_measured", "capacity", "exclusive", "group", "places", "unsafe", "used")
 
     def __init__(self, group: Group) -> None:
         self.group = group
         self.exclusive = group.capacity_bytes is None
         self.capacity = 1 if group.capacity_bytes is None else group.capacity_bytes
         self.places: dict[str, Place] = {}
+        self._measured: dict[str, Job] = {}
         self.used = 0
         self.unsafe = 0
 
@@ -81,7 +82,13 @@ class Ledger:
         return 0 if self.exclusive else job.turn_bytes.get(self.group.name, 0)
 
     def never_fits(self, job: Job) -> bool:
-        return self.size(job) + self.working(job) > self.capacity
+        """Whether the job needs more than there is, even alone. Jobs are values, so each is measured once."""
+        if self._measured.get(job.name) is job:
+            return False
+        if self.size(job) + self.working(job) > self.capacity:
+            return True
+        self._measured[job.name] = job
+        return False
 
     def add(self, place: Place) -> None:
         self.places[place.job] = place

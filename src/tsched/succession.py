@@ -16,6 +16,10 @@ def next_request(state: State, group: GroupState) -> Request | None:
     """Who is next on this idle group: who was selected for it, or who is first and need not give way (rule E3)."""
     if group.selected is not None and len(group.selected.groups) == 1:
         return group.selected
+    if not group.reserving and not group.nested and group.hold is None and state.policy.window == 1:
+        head = group.queue.head()
+        if head is None or len(head.groups) == 1:
+            return head
     first = _first(state, group)
     return _give_way(state, group, first) if first is not None and group.nested else first
 
