@@ -989,3 +989,27 @@ def test_a_group_is_not_kept_for_a_job_that_is_gone() -> None:
     """P8, E16"""
     book = lingering().send(PhaseYielded(4), JobLeft("a")).expect(like(Hold), like(Discard, op=4, job="a"))
     book.send(Discarded(4, "0")).expect(like(Restore, op=5, job="b"))
+
+
+# ------------------------------------------------------------------------------- several groups, and one alone
+
+
+def test_requests_for_several_groups_do_not_carry_each_other_past_one_that_came_first() -> None:
+    """E9, P0: m and n take turns on g with idle groups of their own; c, who asked for g alone before n, is next."""
+    book = Playbook(TRIO).send(*small("m", "n", "c"), ask("m", "g", "h"), ask("c", "g"), ask("n", "g", "i")).skip()
+    book.send(PhaseYielded(1)).expect(like(Grant, job="c"))
+    book.send(ask("m", "g", "h", request=2), PhaseYielded(2)).expect(like(Grant, job="n"))
+
+
+def test_a_job_that_left_during_its_park_on_a_lost_node_is_dropped_when_the_node_is_back() -> None:
+    """E17, E19: the park itself was answered by the loss of the job, which was not registered any more."""
+    book = Playbook([ALONE]).send(add("a"), add("b"), ask("a"), ask("b"), PhaseYielded(1)).skip()
+    book.send(NodeLost("g", "0"), JobLeft("a"), JobLost("a")).skip().send(NodeReturned("g", "0"))
+    book.expect(like(Discard, job="a")).send(Discarded(2, "0")).expect(like(Grant, job="b"))
+
+
+def test_a_context_waits_for_one_nested_request_at_a_time_whichever_of_its_leases_asks() -> None:
+    """E8, E7: b holds g and, within it, h; two waits at once could close a cycle when one of them is granted."""
+    book = Playbook([*TRIO, Group("j")]).send(*small("b", "z"), ask("z", "i", "j"), ask("b", "g"))
+    book.send(ask("b", "h", request=2, within=2), ask("b", "i", request=3, within=3)).skip()
+    book.send(ask("b", "j", request=4, within=2)).expect(like(Refuse, request=4, code="bad_request"))

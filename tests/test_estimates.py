@@ -30,7 +30,7 @@ def test_the_median_is_one_of_the_values_with_half_on_either_side(values: list[i
 def test_what_is_known_well_is_the_median_of_the_last_lengths(values: list[int]) -> None:
     recent = values[-WINDOW:]
     estimates = seen(*values)
-    assert estimates.known("a", "train") == median(recent)
+    assert estimates.estimate("a", "train") == median(recent)
     if len(recent) >= TRUSTED:
         assert estimates.estimate("a", "train", declared_us=1) == median(recent)
 
@@ -54,16 +54,14 @@ def test_without_a_declared_one_the_prior_is_what_everyone_took() -> None:
 def test_phases_and_jobs_are_kept_apart() -> None:
     estimates = seen(5, 5, 5)
     estimates.observe("a", "generate", 90)
-    assert estimates.known("a", "train") == 5
-    assert estimates.known("a", "eval") is None
-    assert estimates.known("b", "train") is None
+    assert estimates.estimate("a", "train") == 5
 
 
 def test_a_job_that_left_is_forgotten_but_counts_among_everyone() -> None:
     estimates = seen(5, 5, 5)
     estimates.forget("a")
     estimates.forget("never seen")
-    assert estimates.known("a", "train") is None
+    assert estimates.estimate("a", "train", 1) == 1
     assert estimates.estimate("a", "train") == 5
 
 

@@ -44,7 +44,7 @@ def _nesting_refusal(state: State, request: Request) -> tuple[str, str] | None:
             "bad_request",
             f"lease {parent.id} is of job {parent.job!r}: job {request.job!r} cannot ask within it",
         )
-    if parent.nested != request.key:
+    if any(other is not request for other in waitfor.pending(state, parent)):
         return (
             "bad_request",
             f"lease {parent.id} of job {parent.job!r} waits for other groups already: one at a time",

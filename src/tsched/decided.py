@@ -24,7 +24,7 @@ from tsched.commands import (
     WakeAt,
 )
 from tsched.residency import Place, Standing
-from tsched.state import SWITCH, GroupState, State
+from tsched.state import GroupState, State
 from tsched.turns import Lease, Request
 
 _STANDING = {Park: Standing.PARKING, Restore: Standing.RESTORING, Discard: Standing.DISCARDING}
@@ -40,7 +40,8 @@ def _refused(state: State, refuse: Refuse) -> None:
     if request is not None:
         state.dequeue(request)
         if request.resumes is not None and request.resumes in state.leases:
-            state.end(state.leases[request.resumes])
+            lease = state.leases[request.resumes]
+            state.give_back(lease, tuple(lease.tokens))
 
 
 def _revoked(state: State, revoke: Revoke) -> None:
@@ -146,7 +147,7 @@ def _occupy(state: State, group: GroupState, lease: Lease, token: int, restored:
         place.left_us = 0
     switch = max(0, state.now - max(group.idle_since, request.arrived_us)) if restored else 0
     if restored:
-        state.estimates.observe(SWITCH, name, switch)
+        state.estimates.observe_switch(name, switch)
     group.holder = lease
     group.token = token
     group.hold = None

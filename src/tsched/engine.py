@@ -52,7 +52,7 @@ from tsched.events import (
 from tsched.model import Group
 from tsched.policies import MAX_WINDOW, Policy
 from tsched.residency import Place, Standing
-from tsched.state import SWITCH, GroupState, State
+from tsched.state import GroupState, State
 from tsched.turns import Key, Lease, Request
 
 REATTACH_US = 60_000_000
@@ -105,6 +105,7 @@ class Engine:
         """An engine as it was when `data` was taken; raises `JournalError` where it does not fit `groups`."""
         engine = cls(groups, policy, reattach_us=reattach_us)
         snapshot.load(engine.state, data)
+        engine.state.reattach_us = reattach_us
         return engine
 
     def wake_at(self) -> int | None:
@@ -165,9 +166,12 @@ class Engine:
 
     def _evicted(self, event: EvictionForced) -> None:
         holder = self.state.groups[event.group].holder
+        reason = f"an operator evicted job {event.job!r} from group {event.group!r}"
         if holder is not None and holder.job == event.job:
-            reason = f"an operator evicted job {event.job!r} from group {event.group!r}"
             self._revoke(holder, (event.group,), reason)
+        for lease in [lease for lease in self.state.leases.values() if lease.suspended and lease.job == event.job]:
+            if event.group in lease.tokens:
+                self._revoke(lease, (event.group,), reason)
 
     def _restarted(self, event: Restarted) -> None:
         """Ask again for every move under way, and let clients come back (rules J4, J5)."""
@@ -357,7 +361,7 @@ class Engine:
             if group.holder or head is None or head.skips or job is None or succession.is_resident(group, head.job):
                 continue
             away = group.ledger.places[job].away_us
-            switch = self.state.estimates.known(SWITCH, name)
+            switch = self.state.estimates.switch(name)
             if away is not None and switch is not None and away <= min(switch, limit):
                 until = self.state.now + min(switch, limit)
                 self._do(Hold(name, job, until))

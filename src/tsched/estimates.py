@@ -24,8 +24,12 @@ class Estimates(Struct):
 
     own: dict[str, dict[str, list[int]]] = field(default_factory=dict)
     everyone: dict[str, list[int]] = field(default_factory=dict)
+    switches: dict[str, list[int]] = field(default_factory=dict)
+    served: dict[str, int] = field(default_factory=dict)
 
     def observe(self, job: str, phase: str, length_us: int) -> None:
+        """A phase of this job took so long."""
+        self.served[job] = self.served.get(job, 0) + length_us
         own = self.own.get(job)
         if own is None:
             own = self.own[job] = {}
@@ -48,13 +52,24 @@ class Estimates(Struct):
             return median(own)
         return median([*own, self._prior(phase, declared_us)])
 
-    def known(self, job: str, phase: str) -> int | None:
-        """The median of what this job really did, or None."""
-        own = self.own.get(job, {}).get(phase)
-        return median(own) if own else None
+    def observe_switch(self, group: str, length_us: int) -> None:
+        """A group stood idle so long to bring in the state of the next job."""
+        recent = self.switches.setdefault(group, [])
+        recent.append(length_us)
+        del recent[:-WINDOW]
+
+    def switch(self, group: str) -> int | None:
+        """What a switch on this group costs, as measured; None before the first."""
+        recent = self.switches.get(group)
+        return median(recent) if recent else None
+
+    def remaining(self, job: str, work_us: int | None) -> int | None:
+        """What is left of the work that a job declared in all."""
+        return None if work_us is None else max(0, work_us - self.served.get(job, 0))
 
     def forget(self, job: str) -> None:
         self.own.pop(job, None)
+        self.served.pop(job, None)
 
     def _prior(self, phase: str, declared_us: int | None) -> int:
         if declared_us is not None:

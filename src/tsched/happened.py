@@ -30,6 +30,7 @@ from tsched.events import (
     Restored,
     Woke,
 )
+from tsched.model import Job
 from tsched.residency import Place, Standing
 from tsched.state import GroupState, State
 from tsched.turns import Key, Request
@@ -61,7 +62,7 @@ def _requested(state: State, event: PhaseRequested) -> str:
         groups=event.groups,
         phase=event.phase,
         estimate_us=state.estimates.estimate(event.job, event.phase, event.estimate_us),
-        remaining_us=event.remaining_us,
+        remaining_us=_remaining(state, event, job),
         arrived_us=state.now,
         seq=state.next_seq,
         within=event.within,
@@ -73,6 +74,13 @@ def _requested(state: State, event: PhaseRequested) -> str:
     if job is not None and len(named) == len(event.groups) and state.groups.keys() >= named:
         state.enqueue(request)
     return ""
+
+
+def _remaining(state: State, event: PhaseRequested, job: Job | None) -> int | None:
+    """The work left: as the client says now, else what the job declared less what it has been served."""
+    if event.remaining_us is not None or job is None:
+        return event.remaining_us
+    return state.estimates.remaining(job.name, job.work_us)
 
 
 def _attach(state: State, key: Key) -> None:
@@ -92,7 +100,8 @@ def _cancelled(state: State, event: RequestCancelled) -> str:
         return "no such request is waiting"
     state.dequeue(request)
     if request.resumes is not None:
-        state.end(state.leases[request.resumes])
+        lease = state.leases[request.resumes]
+        state.give_back(lease, tuple(lease.tokens))
     return ""
 
 
@@ -212,10 +221,10 @@ def _node(state: State, event: NodeLost | NodeReturned) -> str:
         return f"node {node!r} was not lost"
     state.dirty.update((other, None) for request in group.queue.ordered() for other in request.groups)
     for place in group.ledger.places.values():
+        group.uneasy[place.job] = None
         if place.failed:
             place.attempts = 0
             place.retry_us = state.now
-            group.uneasy[place.job] = None
     return ""
 
 

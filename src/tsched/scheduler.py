@@ -145,6 +145,8 @@ class Scheduler(Operations):
         names = (groups,) if isinstance(groups, str) else tuple(groups)
         if ttl_s is not None and not ttl_s > 0:
             raise Invalid(f"ttl_s must be a number of seconds > 0, not {ttl_s!r}")
+        if request is not None and (client is None or request < 0):
+            raise Invalid(f"a request is named by client and a number >= 0, not by {client!r} and {request!r}")
         owner = job if client is None else client
         number = self._new_number(owner) if request is None else request
         event = events.PhaseRequested(
@@ -173,6 +175,8 @@ class Scheduler(Operations):
         if waiter.failure is not None:
             raise waiter.failure()
         assert waiter.lease is not None
+        if waiter.lease.lost_reason is not None:  # in the same moment as it was granted
+            raise lost(waiter.lease)
         return waiter.lease
 
     async def release(self, lease: Lease | int, groups: str | Sequence[str] = ()) -> None:
@@ -280,10 +284,10 @@ class Scheduler(Operations):
             self._driver.feed(events.RequestCancelled(*key))
 
     def _new_number(self, client: str) -> int:
-        """A request number that this client has not used: no record has been written with it yet."""
-        state, number = self._state, self._driver.seq
+        """A request number that nobody can name and this client has not used: no record has it yet."""
+        state, number = self._state, -1 - self._driver.seq
         while (client, number) in state.requests or (client, number) in state.holding:
-            number += 1
+            number -= 1
         return number
 
 

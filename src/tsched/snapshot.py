@@ -136,5 +136,7 @@ def _load_group(state: State, group: GroupState, snapshot: GroupSnapshot) -> Non
     group.lost = snapshot.lost
     for place in snapshot.places:
         group.ledger.add(place)
+        if place.job in state.jobs:
+            group.ledger.resize(state.jobs[place.job])
         if place.pending:
             state.moves[place.op] = (group.group.name, place.job)

@@ -16,8 +16,6 @@ from tsched.residency import Ledger
 from tsched.turns import Key, Lease, Request
 from tsched.waiting import WaitQueue
 
-SWITCH = "\x00switch"
-
 
 class GroupState:
     """One group: who holds it, who waits, who is next, and who is in its memory."""

@@ -28,7 +28,7 @@ def _first(state: State, group: GroupState) -> Request | None:
     """The oldest reservation, the job that the group is held for, or the policy's choice (rules E9, P8)."""
     for reservation in group.reserving:
         if _reachable(state, reservation):
-            return reservation
+            return _in_rank_order(group, reservation, _choice(state, group))
     if group.hold is not None and group.hold[1] > state.now:
         waiting = group.by_job.get(group.hold[0])
         return waiting[0] if waiting else None
@@ -36,6 +36,19 @@ def _first(state: State, group: GroupState) -> Request | None:
     if request is None or len(request.groups) == 1 or _reachable(state, request):
         return request
     return next((other for other in group.queue.ordered() if _reachable(state, other)), None)
+
+
+def _in_rank_order(group: GroupState, reservation: Request, choice: Request | None) -> Request:
+    """A reservation was first on another group; here a request for this group alone that ranks before it goes first.
+
+    Without this, requests for several groups would carry each other past a waiter for ever, and no bound would hold.
+    """
+    if choice is None or len(choice.groups) > 1:
+        return reservation
+    own, other = group.queue.rank_of(choice), group.queue.rank_of(reservation)
+    if own is None or (other is not None and (other, reservation.seq) < (own, choice.seq)):
+        return reservation
+    return choice
 
 
 def _give_way(state: State, group: GroupState, first: Request) -> Request:

@@ -34,7 +34,7 @@ def path(state: State, request: Request, target: int) -> list[Lease] | None:
         if last.id in seen:
             continue
         seen.add(last.id)
-        for nested in _pending(state, last):
+        for nested in pending(state, last):
             stack.extend([*chain, lease] for lease in reversed(blockers(state, nested)))
     return None
 
@@ -55,7 +55,7 @@ def waits_for(state: State, request: Request, target: int) -> bool:
         for lease in blockers(state, waiting):
             if _root(state, lease) == root:
                 return True
-            stack.extend(_pending(state, lease))
+            stack.extend(pending(state, lease))
         stack.extend(_before(state, waiting))
     return False
 
@@ -78,7 +78,7 @@ def _root(state: State, lease: Lease) -> int:
     return lease.id
 
 
-def _pending(state: State, lease: Lease) -> list[Request]:
+def pending(state: State, lease: Lease) -> list[Request]:
     """What the lease's context waits for: until then it gives nothing back."""
     root = _root(state, lease)
     asking = [other for other in state.leases.values() if other.nested is not None and _root(state, other) == root]
@@ -90,8 +90,8 @@ def describe(state: State, request: Request, chain: list[Lease]) -> str:
     holder = state.leases[request.within] if request.within is not None else chain[-1]
     links = [_link(holder, request)]
     for lease in chain[:-1]:
-        pending = _pending(state, lease)
-        links.append(_link(lease, pending[0] if pending else None))
+        waiting = pending(state, lease)
+        links.append(_link(lease, waiting[0] if waiting else None))
     return "; ".join(links)
 
 

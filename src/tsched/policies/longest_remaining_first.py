@@ -6,7 +6,8 @@ from tsched.policies import Policy, Waiter
 
 
 class LongestRemainingFirst(Policy):
-    """Order: the job with the most work left, as declared with the request (P6); unknown counts as none.
+    """Order: the job with the most work left, (P6): as declared with the request,
+    else what its job declared in all less what it was served; unknown counts as none.
 
     Claims no bound: it may starve a short job for as long as longer ones keep coming. A batch ends, so there nobody
     starves. Assumes that remaining work is declared.

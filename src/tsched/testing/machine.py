@@ -15,6 +15,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tsched import waitfor
 from tsched.commands import Command, Discard, Grant, Move, Park, Refuse, Restore, WakeAt
 from tsched.engine import Engine
 from tsched.events import (
@@ -276,8 +277,8 @@ class EngineMachine(RuleBasedStateMachine):
         self.now += 1_000
         for op, node in self.open_moves():
             self._answer(op, node, True)
-        nested = [lease for lease in self.engine.state.leases.values() if lease.nested is None]
-        for lease in nested:
+        state = self.engine.state
+        for lease in [lease for lease in state.leases.values() if not waitfor.pending(state, lease)]:
             if lease.id in self.engine.state.leases:
                 self.send(PhaseYielded(lease.id))
         if self.wake is not None:
