@@ -362,7 +362,7 @@ class Engine:
                 continue
             away = group.ledger.places[job].away_us
             switch = self.state.estimates.switch(name)
-            if away is not None and switch is not None and away <= min(switch, limit):
+            if away is not None and switch and away <= min(switch, limit):
                 until = self.state.now + min(switch, limit)
                 self._do(Hold(name, job, until))
                 self._alarms.at(until, name)
