@@ -47,7 +47,7 @@ def test_a_wrong_group_says_what_would_be_right(fields: dict[str, Any], text: st
     ("fields", "text"),
     [
         ({"name": ""}, "a job needs a name"),
-        ({"name": "a", "weight": 0}, "weight must be a finite number > 0, not 0"),
+        ({"name": "a", "weight": 0}, "weight must be a finite number > 0, at most 1e9, not 0"),
         ({"name": "a", "weight": float("nan")}, "weight must be"),
         ({"name": "a", "weight": float("inf")}, "weight must be"),
         ({"name": "a", "state_bytes": {"g": -1}}, "state_bytes on group 'g' must be >= 0, not -1"),

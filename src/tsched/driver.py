@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any
 
 import anyio
+import msgspec
 from anyio.abc import TaskGroup, TaskStatus
 
 from tsched.backends import Order
@@ -22,7 +23,7 @@ from tsched.clients import Clients, closed
 from tsched.clock import Clock
 from tsched.commands import Command, Discard, Grant, Park, Refuse, Restore, Revoke, Suspend, WakeAt
 from tsched.engine import Engine
-from tsched.errors import JournalError
+from tsched.errors import Invalid, JournalError
 from tsched.events import Event, Restarted, Woke
 from tsched.journal import Header, Journal, Record, Recovered
 from tsched.model import Group
@@ -109,6 +110,14 @@ class Driver:
             self._do(command)
         self.observers.tell(record)
         return commands
+
+    def tell(self, event: Event) -> Sequence[Command]:
+        """Feed what a caller says, once it is seen to be of a form that the log can hold; raises `Invalid`."""
+        try:
+            msgspec.json.decode(msgspec.json.encode(event), type=Event)
+        except (msgspec.MsgspecError, TypeError, ValueError, OverflowError) as error:
+            raise Invalid(f"{type(event).__name__} cannot be taken: {error}") from None
+        return self.feed(event)
 
     def _do(self, command: Command) -> None:
         match command:

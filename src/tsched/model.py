@@ -14,6 +14,7 @@ from msgspec import Struct, field
 from tsched.errors import Invalid
 
 SECOND_US = 1_000_000
+MAX_WEIGHT = 1e9
 
 
 def seconds(value: float) -> int:
@@ -80,8 +81,8 @@ class Job(Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if not self.name:
             raise Invalid("a job needs a name")
-        if not (math.isfinite(self.weight) and self.weight > 0):
-            raise Invalid(f"job {self.name!r}: weight must be a finite number > 0, not {self.weight!r}")
+        if not 0 < self.weight <= MAX_WEIGHT:
+            raise Invalid(f"job {self.name!r}: weight must be a finite number > 0, at most 1e9, not {self.weight!r}")
         for key in ("state_bytes", "turn_bytes"):
             for group, size in getattr(self, key).items():
                 if size < 0:

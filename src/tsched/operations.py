@@ -33,7 +33,9 @@ class Operations:
 
         Raises:
             DuplicateJob: it is registered already.
+            UnknownGroup: it declares a size on a group that does not exist.
         """
+        self._known_sizes(job)
         known = self._state.jobs.get(job.name)
         recovered = self._recovered_jobs.pop(job.name, None)
         if known is None:
@@ -45,6 +47,7 @@ class Operations:
 
     async def update_job(self, job: Job) -> None:
         """The job's owner, weight or sizes changed. Raises `UnknownJob`."""
+        self._known_sizes(job)
         self._known_job(job.name)
         await self._tell(events.JobUpdated(job))
 
@@ -85,10 +88,16 @@ class Operations:
     async def _tell(self, event: Event, error: type[TschedError] = Invalid) -> None:
         """Feed an event of a caller, to whom it is an error if it means nothing."""
         await checkpoint_if_cancelled()
-        for command in self._driver.feed(event):
+        for command in self._driver.tell(event):
             if isinstance(command, Ignore):
                 raise error(command.reason)
         await cancel_shielded_checkpoint()
+
+    def _known_sizes(self, job: Job) -> None:
+        if not isinstance(job, Job):
+            raise Invalid(f"a job must be a tsched.Job, not {job!r}")
+        for group in (*job.state_bytes, *job.turn_bytes):
+            self._known_group(group)
 
     def _known_job(self, job: str) -> None:
         if job not in self._state.jobs:

@@ -161,9 +161,10 @@ class Scheduler(Operations):
             None if ttl_s is None else seconds(ttl_s),
         )
         key = (owner, number)
+        self._same_request(key, job, names)
         waiter = self._clients.enter(key, request is None)
         try:
-            self._driver.feed(event)
+            self._driver.tell(event)
             if waiter.answered:
                 await cancel_shielded_checkpoint()
             else:
@@ -221,6 +222,8 @@ class Scheduler(Operations):
             LeaseLost: the lease ended before the body did.
             and all that `acquire` raises.
         """
+        if on_lost not in ("raise", "cancel"):
+            raise Invalid(f"on_lost must be 'raise' or 'cancel', not {on_lost!r}")
         lease = await self.acquire(
             job,
             groups,
@@ -282,6 +285,17 @@ class Scheduler(Operations):
             self._give_back(lease, ())
         elif key in self._state.requests:
             self._driver.feed(events.RequestCancelled(*key))
+
+    def _same_request(self, key: tuple[str, int], job: str, groups: tuple[str, ...]) -> None:
+        """A request is named once: the same name for another job is somebody else's mistake."""
+        known = self._state.requests.get(key)
+        if known is None and key in self._state.holding:
+            known = self._state.holding[key].request
+        if known is not None and (known.job != job or not set(known.groups) <= set(groups)):
+            raise Invalid(
+                f"request {key[1]} of client {key[0]!r} is of job {known.job!r} for {', '.join(known.groups)}: "
+                "take a new number for another one"
+            )
 
     def _new_number(self, client: str) -> int:
         """A request number that nobody can name and this client has not used: no record has it yet."""

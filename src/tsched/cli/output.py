@@ -71,10 +71,12 @@ def replacing(path: Path) -> Iterator[Path]:
         beside.unlink(missing_ok=True)
 
 
-def check_writable(path: Path | None) -> None:
-    """Refuse an output path before the work is done rather than after."""
+def check_writable(path: Path | None, *others: Path | None) -> None:
+    """Refuse an output path before the work is done rather than after; `others` are read or written too."""
     if path is None:
         return
+    if any(other is not None and other.absolute() == path.absolute() for other in others):
+        raise Invalid(f"{path}: is read or written already; name another file")
     if path.is_dir():
         raise Invalid(f"{path}: is a folder; name a file")
     if not path.parent.is_dir():

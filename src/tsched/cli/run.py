@@ -46,8 +46,8 @@ def run(
         raise Invalid(
             f"--log {log}: takes one file under one policy, not {len(files)} under {len(specs)}; add --policy"
         )
-    check_writable(report)
-    check_writable(log)
+    check_writable(report, log, *files)
+    check_writable(log, *files)
     cases = [load(path, specs, seeds, seed, fit) for path in files]
     outcomes = evaluate(cases, charts=report is not None)
     for case, outcome in zip(cases, outcomes, strict=True):

@@ -49,7 +49,7 @@ def import_(file: Path, output: Path, fit: float | None) -> None:
     from tsched.sim.jsonl import write_jsonl
     from tsched.sim.load import load_fit, load_workload
 
-    check_writable(output)
+    check_writable(output, file)
     with warnings_on_stderr():
         workload = load_workload(file) if fit is None else load_fit(file, fit, scenarios=0).expected
     with replacing(output) as beside:
@@ -183,7 +183,7 @@ def export(log: Path, target: str, output: Path | None) -> None:
     """Write a log for ui.perfetto.dev (Chrome's trace event format)."""
     from tsched.perfetto import chrome_trace
 
-    check_writable(output)
+    check_writable(output, log)
     header, records = load_log(log)
     content = msgspec.json.encode(chrome_trace(header.groups, records))
     if output is None:

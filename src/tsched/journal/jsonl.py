@@ -29,6 +29,8 @@ from tsched.journal.record import (
     read_line,
 )
 
+HEADER_START = b'{"type":"header"'
+
 
 class JsonlJournal:
     """Appends survive the death of the process; with `fsync`, that of the machine too.
@@ -79,7 +81,7 @@ class JsonlJournal:
     def _write(self, line: bytes) -> None:
         if self._file is None:
             raise JournalError(f"{self.path}: the log is not open: call begin() before the first append")
-        if os.fstat(self._file).st_size != self._end:
+        if os.fstat(self._file).st_size != self._end or not self._is_ours(self._file):
             raise JournalError(f"{self.path}: somebody else wrote to this log: only one scheduler may")
         try:
             written = os.write(self._file, line)
@@ -91,6 +93,13 @@ class JsonlJournal:
             os.ftruncate(self._file, self._end)
             raise JournalError(f"{self.path}: cannot be written: {error}") from error
         self._end += written
+
+    def _is_ours(self, file: int) -> bool:
+        """Whether the path still leads to the file that is open: another writer may have put a new one there."""
+        try:
+            return os.path.samestat(os.fstat(file), os.stat(self.path))
+        except FileNotFoundError:
+            return False
 
     def _open(self, end: int, *, unterminated: bool = False) -> None:
         """Open for appending after byte `end`; what follows it is the torn rest of a line."""
@@ -151,6 +160,8 @@ def parse_jsonl(data: bytes, path: Path) -> Log | None:
             stacklevel=2,
         )
     if not lines:
+        if last and not last.startswith(HEADER_START[: len(last)]):
+            raise Invalid(f"{path}: is no decision log, it does not begin with a header; name another file")
         return None
     log = Log(read_header(lines[0], f"{path}, line 1"), None, [], len(data) - (0 if whole else len(last)), whole)
     for number, line in enumerate(lines[1:], start=2):

@@ -32,6 +32,12 @@ COMMIT;
 """
 
 
+_APPEND = """
+INSERT INTO records SELECT ?1, ?2 WHERE ?1 > max(
+    coalesce((SELECT max(seq) FROM records), -1), coalesce((SELECT max(seq) FROM snapshots), -1))
+"""
+
+
 class SqliteJournal:
     """With `retain_records`, a snapshot drops all records before it but the newest so many."""
 
@@ -55,13 +61,14 @@ class SqliteJournal:
 
     def append(self, record: Record) -> None:
         try:
-            self._db.execute("INSERT INTO records VALUES (?, ?)", (record.seq, encode(record).decode()))
-        except sqlite3.IntegrityError as error:
-            raise JournalError(
-                f"{self.path}: record {record.seq} exists: somebody else writes to this log, and only one scheduler may"
-            ) from error
+            inserted = self._db.execute(_APPEND, (record.seq, encode(record).decode())).rowcount
         except sqlite3.Error as error:
             raise JournalError(f"{self.path}: record {record.seq} cannot be written: {error}") from error
+        if not inserted:
+            raise JournalError(
+                f"{self.path}: record {record.seq} does not follow: somebody else writes to this log, "
+                "and only one scheduler may"
+            )
 
     def load(self) -> Recovered | None:
         with _translated(self.path):

@@ -57,7 +57,7 @@ def _kind(path: Path) -> str:
     for text in (raw.lstrip().split(b"\n", 1)[0], raw):
         try:
             found = msgspec.json.decode(text)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue
         if llmd.is_llmd(found):
             return "llmd"

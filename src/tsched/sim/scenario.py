@@ -20,7 +20,7 @@ from tsched.sim.workload import Workload, WorkloadCosts
 GIGABYTE = 1_000_000_000
 
 Number = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False, strict=True)]
-Count = Annotated[int, Field(ge=1, strict=True)]
+Count = Annotated[int, Field(ge=1, le=10_000_000, strict=True)]
 Name = Annotated[str, Field(min_length=1)]
 Names = Annotated[tuple[Name, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]
 
@@ -129,7 +129,7 @@ class _Context(_Table):
 class _Job(_Table):
     name: Name
     owner: str = ""
-    weight: Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)] = 1.0
+    weight: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False, strict=True)] = 1.0
     state_gb: dict[str, Number] = {}
     turn_gb: dict[str, Number] = {}
     work_s: Number | None = None
@@ -161,7 +161,7 @@ class _Job(_Table):
 
 class _Group(_Table):
     name: Name
-    capacity_gb: Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)] | None = None
+    capacity_gb: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False, strict=True)] | None = None
     nodes: Annotated[tuple[Name, ...], Field(min_length=1)] = ("0",)
     lease_ttl_s: Number | None = None
     max_hold_s: Number | None = None
@@ -188,7 +188,7 @@ class _Group(_Table):
 
 class _Bandwidth(_Table):
     kind: Literal["bandwidth"]
-    gb_per_s: Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
+    gb_per_s: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False, strict=True)]
     latency_s: Number = 0.0
 
     def value(self, groups: list[str]) -> WorkloadCosts:

@@ -43,11 +43,13 @@ def read_toml(path: str | Path) -> Workload:
     """The workload of a scenario file; raises `Invalid`, in one line, for whatever is wrong with it."""
     path = Path(path)
     try:
-        data = tomllib.loads(path.read_bytes().decode())
+        data = tomllib.loads(path.read_bytes().decode("utf-8-sig"))
     except OSError as error:
         raise Invalid(f"{path}: cannot be read: {error.strerror or error}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise Invalid(f"{path}: not TOML: {error}") from error
+    except RecursionError:
+        raise Invalid(f"{path}: not TOML of a scenario: it is nested too deeply") from None
     return scenario(data, str(path))
 
 
