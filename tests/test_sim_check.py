@@ -8,6 +8,7 @@ from tsched.errors import Invalid
 from tsched.model import Group, Job
 from tsched.sim import Acquire, Context, Fixed, JobProgram, Run, Workload, Yield
 from tsched.sim.program import Step
+from tsched.sim.recorded_costs import RecordedCosts
 
 G = (Group("t", capacity_bytes=100), Group("s"))
 
@@ -71,3 +72,18 @@ def test_nested_acquires_in_opposite_orders_within_one_program_are_a_cycle() -> 
 
 def test_what_is_acquired_at_once_makes_no_cycle() -> None:
     Workload("w", G, (job(Acquire(("t", "s")), Yield(), Acquire(("s", "t")), Yield()),))
+
+
+def test_a_recorded_makespan_below_zero_is_refused() -> None:
+    with pytest.raises(Invalid, match="recorded_makespan_us: -5, must be >= 0"):
+        Workload("w", workload_of_one().groups, workload_of_one().jobs, recorded_makespan_us=-5)
+
+
+def test_a_recorded_move_below_zero_is_refused() -> None:
+    with pytest.raises(Invalid, match=r"costs.moves_us.a\[1\]: -1, must be from 0"):
+        RecordedCosts({"a": (1, -1)})
+
+
+def workload_of_one() -> Workload:
+    program = JobProgram(Job("a"), (Context((Acquire(("g",)), Run(Fixed(1)), Yield())),))
+    return Workload("w", (Group("g"),), (program,))

@@ -72,6 +72,7 @@ def test_a_recording_that_ends_within_a_turn_is_cut_off_there() -> None:
         ([{**acquired(1, "x", "p"), "t": "1"}], "timeslice.events[0].t: '1', must be"),
         ([acquired(1, "x", "p", wait=-1)], "timeslice.events[0].wait_ms: -1000, must be a finite number"),
         ([acquired(1, "", "p")], "timeslice.events[0].job: '', must be a name"),
+        ([{"t": 1, "kind": "Acquired"}], "timeslice.events[0].kind: 'Acquired', must be one of acquired, yielded"),
         ([{"t": 1, "kind": "restoring"}], "timeslice.events: no acquired event"),
         (["x"], "timeslice.events[0].t: None, must be"),
     ],

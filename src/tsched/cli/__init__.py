@@ -66,6 +66,10 @@ def run_and_exit(run: Callable[[], Any]) -> NoReturn:
     except BAD_INPUT as error:
         complain(str(error))
         sys.exit(USAGE)
+    except OSError as error:
+        complain(f"output cannot be written: {error.strerror or error}")
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  what is left in the buffer has nowhere to go
+        sys.exit(FAILED)
     except TschedError as error:
         complain(f"{type(error).__name__}: {error}")
         sys.exit(FAILED)

@@ -25,6 +25,8 @@ def check(workload: Workload) -> None:
         raise Invalid("groups: there is none, a workload needs at least one")
     if not workload.jobs:
         raise Invalid("jobs: there is none, a workload needs at least one")
+    if workload.recorded_makespan_us is not None and workload.recorded_makespan_us < 0:
+        raise Invalid(f"recorded_makespan_us: {workload.recorded_makespan_us}, must be >= 0, or left out where unknown")
     groups: dict[str, Group] = {}
     for index, group in enumerate(workload.groups):
         if group.name in groups:

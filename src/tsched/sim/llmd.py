@@ -20,6 +20,8 @@ from tsched.model import SECOND_US, Group
 from tsched.sim.recording import Turn, makespan_us, replay, switch_costs
 from tsched.sim.workload import Workload
 
+KINDS = ("acquired", "yielded", "checkpointing", "ckpt_done", "restoring", "restore_done")
+
 
 def is_llmd(data: Any) -> bool:
     """Whether parsed JSON looks like such a recording."""
@@ -67,7 +69,10 @@ def turns(data: Any) -> list[Turn]:
     last = 0
     for index, event in sorted(enumerate(events), key=lambda pair: _time(pair[1], f"timeslice.events[{pair[0]}]")):
         place = f"timeslice.events[{index}]"
-        if event.get("kind") not in ("acquired", "yielded"):
+        kind = event.get("kind")
+        if kind not in KINDS:
+            raise Invalid(f"{place}.kind: {kind!r}, must be one of {', '.join(KINDS)}")
+        if kind not in ("acquired", "yielded"):
             continue
         key = (_text(event, "job", place), _text(event, "pool", place))
         when = last = _time(event, place)
