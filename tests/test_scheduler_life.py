@@ -12,6 +12,7 @@ from anyio.abc import TaskGroup
 import tsched
 from tests.virtual import BACKENDS, run, settle
 from tsched import Group, Job, Scheduler
+from tsched.backends import Order
 from tsched.backends.fake import FakeBackend
 from tsched.commands import Park
 from tsched.costs import FixedTable
@@ -242,3 +243,36 @@ def test_an_idle_scheduler_sets_no_timer() -> None:
 def test_a_scheduler_that_makes_no_sense_is_refused_when_made(make: Callable[[], Scheduler]) -> None:
     with pytest.raises(tsched.Invalid):
         make()
+
+
+def test_a_forced_eviction_calls_off_the_move_that_hangs(virtual: Main) -> None:
+    """Otherwise the late park would take the job's next state off the devices while it computes."""
+    called_off: list[str] = []
+
+    class Hanging(FakeBackend):
+        async def park(self, order: Order) -> None:
+            try:
+                await anyio.sleep(1_000)
+            except BaseException:
+                called_off.append(order.job)
+                raise
+
+    async def main() -> None:
+        async with Scheduler([Group("g")], backend=Hanging(), drain_s=0) as sched:
+            for name in "ab":
+                await sched.add_job(Job(name, state_bytes={"g": 64}))
+            async with sched.hold("a", "g"):
+                pass
+            async with anyio.create_task_group() as tasks:
+
+                async def evict() -> None:
+                    await anyio.sleep(1)
+                    await sched.force_eviction("g", "a")
+
+                tasks.start_soon(evict)
+                async with sched.hold("b", "g") as lease:
+                    assert lease.waited_s == 1.0
+                    await settle()
+                    assert called_off == ["a"]
+
+    virtual(main)

@@ -24,7 +24,7 @@ from tsched.clock import Clock
 from tsched.commands import Command, Discard, Grant, Park, Refuse, Restore, Revoke, Suspend, WakeAt
 from tsched.engine import Engine
 from tsched.errors import Invalid, JournalError
-from tsched.events import Event, Restarted, Woke
+from tsched.events import Event, EvictionForced, Restarted, Woke
 from tsched.journal import Header, Journal, Record, Recovered
 from tsched.model import Group
 from tsched.movers import Move, Movers
@@ -71,6 +71,7 @@ class Driver:
         self._wake_us: int | None = None
         self._alarm: anyio.CancelScope | None = None
         self._moving = 0
+        self._under_way: dict[Order, anyio.CancelScope] = {}
         self._settled: anyio.Event | None = None
         self.closing = False
         self._clock: Clock
@@ -108,6 +109,8 @@ class Driver:
             raise
         for command in commands:
             self._do(command)
+        if isinstance(event, EvictionForced):
+            self._call_off(event.group, event.job)
         self.observers.tell(record)
         return commands
 
@@ -173,13 +176,22 @@ class Driver:
 
     async def _carry_out(self, move: Move, order: Order) -> None:
         try:
-            answer = await self._movers.carry_out(move, order)
-            if move.op in self.engine.state.moves:  # else a newer move took its place
-                self.report(answer)
+            with anyio.CancelScope() as scope:
+                self._under_way[order] = scope
+                answer = await self._movers.carry_out(move, order)
+                if move.op in self.engine.state.moves:  # else a newer move took its place
+                    self.report(answer)
         finally:
+            del self._under_way[order]
             self._moving -= 1
             if not self._moving and self._settled is not None:
                 self._settled.set()
+
+    def _call_off(self, group: str, job: str) -> None:
+        """An operator vouched that the job's state is gone: a move of it must not find the next one there."""
+        for order, scope in self._under_way.items():
+            if (order.group, order.job) == (group, job) and order.op not in self.engine.state.moves:
+                scope.cancel()
 
     def report(self, event: Event) -> None:
         """Feed what happened by itself; there is no caller to hear of a failure, which is raised by `stop`."""
