@@ -276,3 +276,18 @@ def test_a_forced_eviction_calls_off_the_move_that_hangs(virtual: Main) -> None:
                     assert called_off == ["a"]
 
     virtual(main)
+
+
+def test_what_goes_wrong_is_logged_for_those_who_run_the_service(
+    virtual: Main, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with Scheduler([Group("g", max_hold_us=1_000_000)]) as sched:
+            await sched.add_job(Job("a"))
+            await sched.acquire("a", "g")
+            await anyio.sleep(2)
+
+    virtual(main)
+    (record,) = caplog.records
+    assert record.name == "tsched"
+    assert "event='lease_revoked' lease=1" in record.getMessage()

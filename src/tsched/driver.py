@@ -8,6 +8,7 @@ and each node's share of a move is a task of its own.
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -16,12 +17,13 @@ from typing import Any
 
 import anyio
 import msgspec
+import structlog
 from anyio.abc import TaskGroup, TaskStatus
 
 from tsched.backends import Order
 from tsched.clients import Clients, closed
 from tsched.clock import Clock
-from tsched.commands import Command, Discard, Grant, Park, Refuse, Restore, Revoke, Suspend, WakeAt
+from tsched.commands import Command, Discard, Grant, Park, Quarantine, Refuse, Restore, Revoke, Suspend, WakeAt
 from tsched.engine import Engine
 from tsched.errors import Invalid, JournalError
 from tsched.events import Event, EvictionForced, Restarted, Woke
@@ -30,6 +32,12 @@ from tsched.model import Group
 from tsched.movers import Move, Movers
 from tsched.observers import Observers
 from tsched.policies import Policy
+
+_log: structlog.stdlib.BoundLogger = structlog.wrap_logger(
+    logging.getLogger("tsched"),
+    processors=[structlog.processors.KeyValueRenderer(key_order=["event"])],
+    wrapper_class=structlog.stdlib.BoundLogger,
+)
 
 
 class NoJournal:
@@ -132,8 +140,11 @@ class Driver:
                 self._move(command)
             case Refuse():
                 self._clients.refused(command)
-            case Revoke():
+            case Revoke(lease, groups, reason):
+                _log.warning("lease_revoked", lease=lease, groups=list(groups), reason=reason)
                 self._clients.revoked(command)
+            case Quarantine(job, reason):
+                _log.warning("job_quarantined", job=job, reason=reason)
             case Suspend(lease):
                 self._clients.suspended(lease)
             case _:
