@@ -9,7 +9,7 @@ import pytest
 
 from tests.virtual import run
 from tsched import Group, Job, Scheduler
-from tsched.errors import Invalid, JournalError, TschedError, UnknownGroup
+from tsched.errors import Invalid, JournalError, SchedulerClosed, TschedError, UnknownGroup
 from tsched.journal import JsonlJournal, SqliteJournal
 
 ODD: list[dict[str, Any]] = [
@@ -112,3 +112,14 @@ def test_a_file_that_is_no_log_is_left_as_it_is(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="cut short"), pytest.raises(Invalid, match="is no decision log"):
         run("asyncio", main)
     assert notes.read_text() == "buy milk"
+
+
+def test_a_scheduler_that_was_not_entered_says_so() -> None:
+    async def main() -> None:
+        sched = Scheduler([Group("g")])
+        with pytest.raises(SchedulerClosed, match="enter it with `async with`"):
+            await sched.add_job(Job("a"))
+        with pytest.raises(SchedulerClosed, match="enter it with `async with`"):
+            await sched.acquire("a", "g")
+
+    run("asyncio", main)

@@ -25,7 +25,7 @@ from tsched.clients import Clients, closed
 from tsched.clock import Clock
 from tsched.commands import Command, Discard, Grant, Park, Quarantine, Refuse, Restore, Revoke, Suspend, WakeAt
 from tsched.engine import Engine
-from tsched.errors import Invalid, JournalError
+from tsched.errors import Invalid, JournalError, SchedulerClosed
 from tsched.events import Event, EvictionForced, Restarted, Woke
 from tsched.journal import Header, Journal, Record, Recovered
 from tsched.model import Group
@@ -81,6 +81,7 @@ class Driver:
         self._moving = 0
         self._under_way: dict[Order, anyio.CancelScope] = {}
         self._settled: anyio.Event | None = None
+        self.started = False
         self.closing = False
         self._clock: Clock
         self._tasks: TaskGroup
@@ -89,6 +90,12 @@ class Driver:
         self.seq = 0
         self.running = False
         self.failure: Exception | None = None
+
+    def not_running(self) -> Exception:
+        """Why it takes nothing: it failed, it has ended, or it was never entered."""
+        if self.failure is None and not self.started:
+            return SchedulerClosed("the scheduler has not started: enter it with `async with`")
+        return self.failure or closed()
 
     def now_us(self) -> int:
         return self._clock.now_us() if self.running else self.engine.state.now
@@ -103,7 +110,7 @@ class Driver:
             JournalError: the record cannot be written; nothing was done, and nothing will be any more.
         """
         if not self.running:
-            raise self.failure or closed()
+            raise self.not_running()
         engine = self.engine
         try:
             commands = engine.handle(event, self._clock.now_us())
@@ -213,6 +220,7 @@ class Driver:
 
     async def start(self) -> None:
         """Read the log, if there is one, and go on from it."""
+        self.started = True
         recovered = self._journal.load()
         if recovered is not None:
             self._recover(recovered)

@@ -25,7 +25,7 @@ from anyio.lowlevel import cancel_shielded_checkpoint, checkpoint_if_cancelled
 
 from tsched import events
 from tsched.backends import Backend
-from tsched.clients import Clients, closed, lost
+from tsched.clients import Clients, lost
 from tsched.driver import Driver
 from tsched.engine import REATTACH_US
 from tsched.errors import Invalid, LeaseLost
@@ -141,7 +141,7 @@ class Scheduler(Operations):
         """
         await checkpoint_if_cancelled()
         if self._driver.closing or not self._driver.running:
-            raise self._driver.failure or closed()
+            raise self._driver.not_running()
         names = (groups,) if isinstance(groups, str) else tuple(groups)
         if ttl_s is not None and not ttl_s > 0:
             raise Invalid(f"ttl_s must be a number of seconds > 0, not {ttl_s!r}")
@@ -266,7 +266,7 @@ class Scheduler(Operations):
         A reader that falls `buffer` records behind is dropped, and told so by `Overrun`.
         """
         if not self._driver.running:
-            raise self._driver.failure or closed()
+            raise self._driver.not_running()
         return self._driver.observers.add(buffer)
 
     # ------------------------------------------------------------------ inside
