@@ -1013,3 +1013,18 @@ def test_a_context_waits_for_one_nested_request_at_a_time_whichever_of_its_lease
     book = Playbook([*TRIO, Group("j")]).send(*small("b", "z"), ask("z", "i", "j"), ask("b", "g"))
     book.send(ask("b", "h", request=2, within=2), ask("b", "i", request=3, within=3)).skip()
     book.send(ask("b", "j", request=4, within=2)).expect(like(Refuse, request=4, code="bad_request"))
+
+
+def test_a_backfilled_turn_is_not_counted_as_passing_over_the_reservation() -> None:
+    """P9, P7: it delays nobody."""
+    groups = (ROOMY, PAIR[1])
+    book = Playbook(groups, Fifo(window=4)).send(*small("a", "b", "x"), ask("a"), PhaseYielded(1))
+    book.send(ask("x", "h", estimate=100), ask("b", "g", "h")).skip()
+    with_estimate(book, "a", 10).expect(like(Grant, job="a", backfills=("b", 1)))
+    assert book.engine.state.requests["b", 1].skips == 0
+
+
+def test_a_job_that_left_leaves_no_note_of_its_size() -> None:
+    """E17: names come and go for as long as a service runs."""
+    book = Playbook([ROOMY]).send(add("a", g=1), ask("a"), PhaseYielded(1), JobLeft("a"), Discarded(1, "0")).skip()
+    assert not book.engine.state.groups["g"].ledger._measured

@@ -27,7 +27,11 @@ from tsched.residency import Place, Standing
 from tsched.state import GroupState, State
 from tsched.turns import Lease, Request
 
-_STANDING = {Park: Standing.PARKING, Restore: Standing.RESTORING, Discard: Standing.DISCARDING}
+STANDING: dict[type[Park | Restore | Discard], Standing] = {
+    Park: Standing.PARKING,
+    Restore: Standing.RESTORING,
+    Discard: Standing.DISCARDING,
+}
 
 
 def apply(state: State, command: Command) -> None:
@@ -71,7 +75,8 @@ def _granted(state: State, grant: Grant) -> None:
     if lease is not None and not lease.suspended:
         return
     request = state.requests[grant.client, grant.request]
-    _count_skips(state, request)
+    if grant.backfills is None:  # delays nobody's turn (rule P9)
+        _count_skips(state, request)
     timed = not request.attached or request.ttl_us is not None
     for name in request.groups:
         timed = timed or state.groups[name].timed
@@ -169,7 +174,7 @@ def _moving(state: State, move: Park | Restore | Discard) -> None:
     op, job, group = move.op, move.job, state.groups[move.group]
     ledger = group.ledger
     place = ledger.places[job]
-    standing = _STANDING[type(move)]
+    standing = STANDING[type(move)]
     if place.op != op:
         state.moves.pop(place.op, None)
         place.attempts = place.attempts + 1 if place.standing is standing else 1

@@ -105,7 +105,6 @@ class Engine:
         """An engine as it was when `data` was taken; raises `JournalError` where it does not fit `groups`."""
         engine = cls(groups, policy, reattach_us=reattach_us)
         snapshot.load(engine.state, data)
-        engine.state.reattach_us = reattach_us
         return engine
 
     def wake_at(self) -> int | None:
@@ -431,11 +430,7 @@ _REACTIONS: dict[type[Event], Callable[[Engine, Any], None]] = {
     Woke: Engine._ring,
 }
 
-_KIND: dict[Standing, type[Park | Restore | Discard]] = {
-    Standing.PARKING: Park,
-    Standing.RESTORING: Restore,
-    Standing.DISCARDING: Discard,
-}
+_KIND = {standing: kind for kind, standing in decided.STANDING.items()}
 
 
 def _grant(lease: Lease, tokens: dict[str, int], waited_us: int) -> Grant:

@@ -194,6 +194,7 @@ def _gone(state: State, event: JobLeft | JobLost) -> str:
     state.estimates.forget(name)
     for group_name, group in state.groups.items():
         state.forget_hold(group, name)
+        group.ledger.forget(name)
         place = group.ledger.places.get(name)
         if place is not None:
             place.doomed = True

@@ -117,6 +117,10 @@ class Ledger:
         self.unsafe += unsafe - place.unsafe
         place.unsafe = unsafe
 
+    def forget(self, job: str) -> None:
+        """The job is gone; its place, if it has one, stays until it was seen free."""
+        self._measured.pop(job, None)
+
     def needed(self, job: Job) -> int:
         """Bytes that a turn of this job takes on top of what is used now."""
         place = self.places.get(job.name)

@@ -35,7 +35,6 @@ class Snapshot(Struct, forbid_unknown_fields=True):
     version: int
     policy: str
     now: int
-    reattach_us: int
     next_seq: int
     next_lease: int
     next_op: int
@@ -55,7 +54,6 @@ def take(state: State) -> dict[str, Any]:
         VERSION,
         state.policy.name,
         state.now,
-        state.reattach_us,
         state.next_seq,
         state.next_lease,
         state.next_op,
@@ -88,7 +86,7 @@ def load(state: State, data: dict[str, Any]) -> None:
         raise JournalError(
             f"the log knows group {min(missing)!r}, which is not configured: name it, or start a new log"
         )
-    state.now, state.reattach_us, state.wake_us = snapshot.now, snapshot.reattach_us, snapshot.wake_us
+    state.now, state.wake_us = snapshot.now, snapshot.wake_us
     state.next_seq, state.next_lease, state.next_op = snapshot.next_seq, snapshot.next_lease, snapshot.next_op
     state.jobs = {job.name: job for job in snapshot.jobs}
     state.quarantined = snapshot.quarantined
