@@ -46,6 +46,7 @@ from tsched.policies import Policy
 from tsched.policies.fair_share import FairShare
 from tsched.policies.fifo import Fifo
 from tsched.policies.least_recently_served import LeastRecentlyServed
+from tsched.policies.longest_remaining_first import LongestRemainingFirst
 from tsched.policies.round_robin import RoundRobin
 from tsched.policies.shortest_phase_first import ShortestPhaseFirst
 from tsched.testing.playbook import Playbook, like
@@ -1028,3 +1029,15 @@ def test_a_job_that_left_leaves_no_note_of_its_size() -> None:
     """E17: names come and go for as long as a service runs."""
     book = Playbook([ROOMY]).send(add("a", g=1), ask("a"), PhaseYielded(1), JobLeft("a"), Discarded(1, "0")).skip()
     assert not book.engine.state.groups["g"].ledger._measured
+
+
+def test_who_ranks_before_a_reservation_does_not_give_way_to_it() -> None:
+    """E8, E9, E19: c reserved g, h; a holds g and reserves i, waiting for b's h; b, within h, is first on i."""
+
+    def wants(job: str, number: int, *groups: str, left: int, within: int | None = None) -> PhaseRequested:
+        return PhaseRequested(job, number, job, groups, remaining_us=left, within=within)
+
+    book = Playbook(TRIO, LongestRemainingFirst()).send(*small("a", "b", "c"), wants("a", 1, "g", left=1))
+    book.send(wants("c", 1, "g", "h", left=0), wants("b", 1, "h", left=2)).skip()
+    book.send(wants("a", 2, "h", "i", left=1, within=1)).expect()
+    book.send(wants("b", 2, "i", left=2, within=2)).expect(like(Grant, job="b", tokens={"i": 1}))

@@ -213,3 +213,17 @@ def test_a_snapshot_of_a_newer_version_is_refused() -> None:
     """J7"""
     with pytest.raises(JournalError, match="version"):
         Engine.restore(plain(started(Fifo)) | {"version": 2}, GROUPS, Fifo())
+
+
+def test_a_move_under_way_is_known_again_before_anything_is_asked_after() -> None:
+    """J2, J3: the tail of the log may hold its answer."""
+    engine = Engine([Group("g")], Fifo())
+    for event in (JobAdded(Job("a")), JobAdded(Job("b")), ask("a"), ask("b"), PhaseYielded(1)):
+        engine.handle(event, 1)
+    again = Engine.restore(plain(engine), [Group("g")], Fifo())
+    assert again.state.moves == engine.state.moves != {}
+    assert again.handle(Parked(1, "0"), 2) == engine.handle(Parked(1, "0"), 2)
+
+
+def ask(job: str) -> PhaseRequested:
+    return PhaseRequested(job, 1, job, ("g",))

@@ -43,22 +43,19 @@ def _in_rank_order(group: GroupState, reservation: Request, choice: Request | No
 
     Without this, requests for several groups would carry each other past a waiter for ever, and no bound would hold.
     """
-    if choice is None or len(choice.groups) > 1:
-        return reservation
-    own, other = group.queue.rank_of(choice), group.queue.rank_of(reservation)
-    if own is None or (other is not None and (other, reservation.seq) < (own, choice.seq)):
-        return reservation
-    return choice
+    alone = choice is not None and len(choice.groups) == 1
+    return choice if choice is not None and alone and group.queue.before(choice, reservation) else reservation
 
 
 def _give_way(state: State, group: GroupState, first: Request) -> Request:
     """Who cannot be served before some holder yields lets that holder's nested request go first (rule E8)."""
+    name = group.group.name
     passed: list[Request] = []
     while True:
         for nested in group.nested:
-            if nested is first or nested in passed or nested.within is None or not _reachable(state, nested):
+            if nested is first or nested in passed or not _reachable(state, nested):
                 continue
-            if waitfor.waits_for(state, first, nested.within):
+            if waitfor.gives_way(state, first, nested, name):
                 passed.append(first)
                 first = nested
                 break

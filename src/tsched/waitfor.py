@@ -39,8 +39,22 @@ def path(state: State, request: Request, target: int) -> list[Lease] | None:
     return None
 
 
-def waits_for(state: State, request: Request, target: int) -> bool:
-    """Whether the request cannot be served before the lease `target` yields, reservations counted."""
+def gives_way(state: State, first: Request, nested: Request, group: str) -> bool:
+    """Whether `first`, whose turn on the idle `group` it is, cannot be served before `nested` was.
+
+    A holder in the way is a fact. A reservation in the way is the order as it stands, so it does not count where
+    `nested` waits for `first` by the same token.
+    """
+    if nested.within is None:
+        return False
+    if path(state, first, nested.within) is not None:
+        return True
+    mutual = first.within is not None and waits_for(state, nested, first.within, group)
+    return not mutual and waits_for(state, first, nested.within, group)
+
+
+def waits_for(state: State, request: Request, target: int, group: str) -> bool:
+    """Whether the request, if it is next on `group`, waits for the lease `target` to yield, reservations counted."""
     holder = state.leases.get(target)
     if holder is None:
         return False
@@ -56,17 +70,25 @@ def waits_for(state: State, request: Request, target: int) -> bool:
             if _root(state, lease) == root:
                 return True
             stack.extend(pending(state, lease))
-        stack.extend(_before(state, waiting))
+        stack.extend(_before(state, waiting, group if waiting is request else None))
     return False
 
 
-def _before(state: State, request: Request) -> Iterator[Request]:
-    """The reservations that take a group of the request before it does."""
+def _before(state: State, request: Request, its_turn: str | None) -> Iterator[Request]:
+    """The reservations that take a group of the request before it does, but for the group on which it is next.
+
+    They keep to the order of reservation among themselves, to the policy's rank against a request for one group,
+    and are stepped over by a nested request whose lease they wait for.
+    """
     for name in request.groups:
-        for other in state.groups[name].reserving:
+        group = state.groups[name]
+        for other in group.reserving if name != its_turn else ():
             if other is request:
                 break
-            yield other
+            if len(request.groups) == 1 and not group.queue.before(other, request):
+                continue
+            if request.within is None or path(state, other, request.within) is None:
+                yield other
 
 
 def _root(state: State, lease: Lease) -> int:

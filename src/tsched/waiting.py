@@ -107,6 +107,11 @@ class WaitQueue:
         entry = self._live[request.key] if flow is None else self._heads[flow]
         return entry[0] if entry is not None and entry[3] is request else None
 
+    def before(self, one: Request, other: Request) -> bool:
+        """Whether `one` ranks before `other`; who stands behind the head of a flow ranks after every head."""
+        own, its = self.rank_of(one), self.rank_of(other)
+        return own is not None and (its is None or (own, one.seq) < (its, other.seq))
+
     def _enlist(self, flow: str) -> None:
         line = self._flows[flow]
         if line:
