@@ -75,6 +75,30 @@ class HostMemoryFull(BackendError, MemoryError):
     """Parking would exceed the host memory limit; nothing was moved."""
 
 
+class DeviceMemoryFull(BackendError, MemoryError):
+    """The device has no room for this; what was there before is as it was."""
+
+
+class UnknownRegion(BackendError, LookupError):
+    """A region was named that the job did not register."""
+
+
+class ProcessGone(BackendError, ProcessLookupError):
+    """The job's process has exited."""
+
+
+class MissingExtra(TschedError, ImportError):
+    """A part of tsched needs a package that is not installed; the text says which extra brings it."""
+
+
+class MissingDriver(BackendError, OSError):
+    """The device's driver is not there, or too old for what was asked of it."""
+
+
+class ChannelClosed(TschedError, ConnectionError):
+    """The connection between a worker and its scheduler has ended."""
+
+
 class JournalError(TschedError, RuntimeError):
     """A decision log cannot be written or read."""
 
