@@ -13,6 +13,7 @@ import pytest
 
 from tsched import report
 from tsched.commands import Park
+from tsched.curves import Curves
 from tsched.events import Woke
 from tsched.journal import Record
 from tsched.model import Group
@@ -187,3 +188,13 @@ on.pointerdown({ clientX: 5 }); on.pointermove({ clientX: 9 }); on.pointerup({})
 on.pointermove({ offsetX: 150, offsetY: 30, clientX: 150, clientY: 30 });
 console.log(JSON.stringify({ rects: seen.rects, handlers: Object.keys(on).sort(), tip: bubble.textContent }));
 """
+
+
+def test_grids_and_curves_stand_beside_the_summary() -> None:
+    grid = report.Grid(("devices", "run time"), (("6", EVIL),))
+    curves = Curves("reward", {"job <a>": [0.1, 0.9]})
+    whole = report.page([report.Section(summary(), grids=(grid,), curves=(curves,))])
+    assert "<th>run time</th>" in whole
+    assert EVIL not in whole
+    assert "<polyline" in whole
+    assert "job &lt;a&gt;" in whole

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from tsched.curves import Curves, figure
 from tsched.model import Group
 from tsched.perfetto import Entry, Span, lanes, spans, waiting_steps
 
@@ -32,12 +33,21 @@ class Chart(Struct, frozen=True):
     left_out: int = 0
 
 
+class Grid(Struct, frozen=True):
+    """A table of text."""
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
 class Section(Struct, frozen=True):
-    """One workload: its summary, its charts, and remarks in plain text."""
+    """One workload: its summary, its charts, remarks in plain text, and other tables and curves, if there are any."""
 
     summary: Summary
     charts: Sequence[Chart] = ()
     remarks: Sequence[str] = ()
+    grids: Sequence[Grid] = ()
+    curves: Sequence[Curves] = ()
 
 
 def chart(title: str, groups: Sequence[Group], records: Iterable[Entry]) -> Chart:
@@ -137,11 +147,13 @@ def _section(index: int, section: Section) -> str:
     jobs = list(dict.fromkeys(span.job for chart in section.charts for span in chart.spans))
     parts = [f"<section><h2>{html.escape(str(summary.get('workload', '')))}</h2>"]
     parts += [f"<p>{html.escape(text)}</p>" for text in ("; ".join(facts(summary)), *section.remarks)]
+    parts += [_table(grid.headings, grid.rows) for grid in section.grids]
     parts.append(_table(*table(summary)))
     parts += [_jobs(entry) for entry in summary.get("policies", ()) if entry.get("jobs")]
     if section.charts:
         parts.append(_legend(jobs))
         parts += [_chart(f"chart-{index}-{n}", index, chart, jobs) for n, chart in enumerate(section.charts)]
+    parts.append('<div class="curves">' + "".join(map(figure, section.curves)) + "</div>" if section.curves else "")
     return "\n".join([*parts, "</section>"])
 
 
