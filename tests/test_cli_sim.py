@@ -56,6 +56,7 @@ POLICY_KEYS = [
     "wait_s",
     "switches",
     "switch_s",
+    "switch_median_s",
     "gap_to_lower_bound",
     "error_vs_recorded",
     "jobs",

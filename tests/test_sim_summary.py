@@ -34,6 +34,7 @@ KEYS = {
     "wait_s",
     "switches",
     "switch_s",
+    "switch_median_s",
     "gap_to_lower_bound",
     "error_vs_recorded",
     "jobs",

@@ -38,7 +38,8 @@ class Result(Struct, frozen=True):
 
     `makespan_s` runs from the first request to the last yield; `gpu_hours` is that for every node there is, `duty` the
     share of it for which a group was held. `switches` counts turns for which states were moved, `switch_s` is how
-    long somebody waited for an idle group meanwhile. `gap_to_lower_bound` is makespan over bound, minus one.
+    long somebody waited for an idle group meanwhile, `switch_median_s` the median over switches.
+    `gap_to_lower_bound` is makespan over bound, minus one.
     """
 
     policy: str
@@ -49,6 +50,7 @@ class Result(Struct, frozen=True):
     wait_s: Waits
     switches: int
     switch_s: float
+    switch_median_s: float
     lower_bound_s: float
     gap_to_lower_bound: float
     jobs: dict[str, JobResult] = field(default_factory=dict)
@@ -59,6 +61,7 @@ def result(tally: Tally, policy: str, drawn: Drawn) -> Result:
     start = tally.first_us or 0
     makespan = max(0, tally.last_us - start)
     waits = sorted(wait for job in tally.jobs.values() for wait in job.waits_us)
+    switched = sorted(length for group in tally.groups.values() for length in group.switched_us)
     bound = drawn.lower_bound_us
     nodes = sum(len(group.nodes) for group in drawn.workload.groups)
     return Result(
@@ -72,8 +75,9 @@ def result(tally: Tally, policy: str, drawn: Drawn) -> Result:
             quantile(waits, 0.95) / SECOND_US,
             (waits[-1] if waits else 0) / SECOND_US,
         ),
-        switches=sum(group.switches for group in tally.groups.values()),
-        switch_s=sum(group.switch_us for group in tally.groups.values()) / SECOND_US,
+        switches=len(switched),
+        switch_s=sum(switched) / SECOND_US,
+        switch_median_s=quantile(switched, 0.5) / SECOND_US,
         lower_bound_s=bound / SECOND_US,
         gap_to_lower_bound=makespan / bound - 1 if bound else 0.0,
         jobs={name: _job(job, start) for name, job in tally.jobs.items()},

@@ -56,6 +56,7 @@ def row(result: Result, baselines: Baselines, recorded_s: float | None) -> dict[
         "wait_s": {"median": result.wait_s.median, "p95": result.wait_s.p95, "max": result.wait_s.max},
         "switches": result.switches,
         "switch_s": result.switch_s,
+        "switch_median_s": result.switch_median_s,
         "gap_to_lower_bound": result.gap_to_lower_bound,
         "error_vs_recorded": result.makespan_s / recorded_s - 1 if recorded_s else None,
         "jobs": {

@@ -26,14 +26,13 @@ _MOVES = (Park, Restore, Discard)
 
 
 class GroupTally:
-    """One group: `busy_us` is how long it was held, `switch_us` how long somebody waited for it while states moved."""
+    """One group: `busy_us` is how long it was held, `switched_us` for each switch how long somebody waited for it."""
 
-    __slots__ = ("brought", "busy_us", "holder", "idle_since", "moves", "parked", "since", "switch_us", "switches")
+    __slots__ = ("brought", "busy_us", "holder", "idle_since", "moves", "parked", "since", "switched_us")
 
     def __init__(self) -> None:
         self.busy_us = 0
-        self.switches = 0
-        self.switch_us = 0
+        self.switched_us = array("q")
         self.holder: int | None = None
         self.since = 0
         self.idle_since = 0
@@ -43,11 +42,9 @@ class GroupTally:
 
     def granted(self, lease: int, job: str, waited_us: int, now: int) -> None:
         self.holder, self.since = lease, now
-        moved = job in self.brought or self.parked
-        self.switches += moved
+        if job in self.brought or self.parked:
+            self.switched_us.append(self._moved(max(self.idle_since, now - waited_us), now) if self.moves else 0)
         if self.moves:
-            if moved:
-                self.switch_us += self._moved(max(self.idle_since, now - waited_us), now)
             self.moves = {op: span for op, span in self.moves.items() if not span[1]}
         self.brought.discard(job)
         self.parked = False
