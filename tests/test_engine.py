@@ -737,7 +737,7 @@ def test_a_failed_park_is_tried_again_then_its_job_alone_is_quarantined() -> Non
     """E15, E16: and the next is granted once the memory was seen free."""
     book = Playbook([ALONE]).send(add("a"), add("b"), ask("a"), ask("b"), ask("a", request=2), PhaseYielded(1)).skip()
     book.send(MoveFailed(1, "0", "no")).expect(like(Park, op=2, job="a")).send(MoveFailed(2, "0", "no"))
-    reason = "parking on group 'g' failed 2 times"
+    reason = "parking on group 'g' failed 2 times: no"
     book.expect(
         Quarantine("a", reason),
         Refuse("a", 2, "quarantined", f"job 'a' was quarantined: {reason}"),

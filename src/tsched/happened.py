@@ -141,6 +141,7 @@ def _moved(state: State, event: Parked | Restored | Discarded | MoveFailed) -> s
     place.pending.remove(node)
     if type(event) is MoveFailed:
         place.failed.append(node)
+        place.why = event.reason
     if not place.pending:
         del state.moves[op]
         group.uneasy[place.job] = None
@@ -153,7 +154,7 @@ def _moved(state: State, event: Parked | Restored | Discarded | MoveFailed) -> s
 
 def _arrived(state: State, group: GroupState, place: Place) -> None:
     """Every node confirmed the move."""
-    place.attempts = 0
+    place.attempts, place.why = 0, ""
     match place.standing:
         case Standing.PARKING:
             place.standing = Standing.PARKED

@@ -146,9 +146,10 @@ def _section(index: int, section: Section) -> str:
     summary = section.summary
     jobs = list(dict.fromkeys(span.job for chart in section.charts for span in chart.spans))
     parts = [f"<section><h2>{html.escape(str(summary.get('workload', '')))}</h2>"]
-    parts += [f"<p>{html.escape(text)}</p>" for text in ("; ".join(facts(summary)), *section.remarks)]
+    stated = ["; ".join(facts(summary))] if "lower_bound_s" in summary else []
+    parts += [f"<p>{html.escape(text)}</p>" for text in (*stated, *section.remarks)]
     parts += [_table(grid.headings, grid.rows) for grid in section.grids]
-    parts.append(_table(*table(summary)))
+    parts += [_table(*table(summary))] if summary.get("policies") or summary.get("baselines") else []
     parts += [_jobs(entry) for entry in summary.get("policies", ()) if entry.get("jobs")]
     if section.charts:
         parts.append(_legend(jobs))

@@ -30,8 +30,8 @@ class Place(Struct, gc=False):
 
     `on_device`: its bytes count against the capacity. `unsafe`: it may still compute without a lease, so nobody is
     granted before it is off. `doomed`: its job is gone and the state must go too. `pending` nodes have not answered
-    the move `op` yet, `failed` ones answered that it failed. The job's last turn here ended at `left_us` if it has
-    not asked again; the time before it asked again was `away_us`, the last time.
+    the move `op` yet, `failed` ones answered that it failed, the last of them `why`. The job's last turn here ended at
+    `left_us` if it has not asked again; the time before it asked again was `away_us`, the last time.
     """
 
     job: str
@@ -47,6 +47,7 @@ class Place(Struct, gc=False):
     attempts: int = 0
     pending: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+    why: str = ""
     retry_us: int = 0
     left_us: int = 0
     away_us: int | None = None
