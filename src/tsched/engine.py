@@ -402,7 +402,8 @@ class Engine:
         job = place.job
         if job in self.state.quarantined or job not in self.state.jobs:
             return
-        reason = f"{place.standing.value} on group {name!r} failed {place.attempts} times{place.why and f': {place.why}'}"
+        reason = f"{place.standing.value} on group {name!r} failed {place.attempts} times"
+        reason += place.why and f": {place.why}"
         self._do(Quarantine(job, reason))
         for request in [request for request in self.state.requests.values() if request.job == job]:
             self._refuse(request, "quarantined", f"job {job!r} was quarantined: {reason}")
