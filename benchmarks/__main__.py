@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
-from benchmarks import engine, simulator
+from benchmarks import channel, engine, region, simulator
 
 
 def main() -> None:
@@ -15,6 +15,11 @@ def main() -> None:
         "decision_cost": engine.decisions,
         "hand_over_in_process": engine.hand_over,
         "scale_2000_jobs_500_groups": simulator.at_scale,
+        "region_bandwidth": lambda: region.run("bandwidth"),
+        "region_memory": lambda: region.run("memory"),
+        "turn_across_processes": channel.turn,
+        "hand_over_across_processes": channel.hand_over,
+        "lora_packing": lambda: region.run("packing"),
     }.items():
         print(f"{name} ...", file=sys.stderr, flush=True)
         results[name] = bench()

@@ -31,7 +31,12 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "round_robin": "tsched.policies.round_robin:RoundRobin",
         "longest_remaining_first": "tsched.policies.longest_remaining_first:LongestRemainingFirst",
     },
-    BACKENDS: {"fake": "tsched.backends.fake:FakeBackend"},
+    BACKENDS: {
+        "fake": "tsched.backends.fake:FakeBackend",
+        "region": "tsched.backends.region:RegionBackend",
+        "process": "tsched.backends.process:ProcessBackend",
+        "app": "tsched.backends.app:AppBackend",
+    },
 }
 _KIND = {POLICIES: "policy", BACKENDS: "backend"}
 _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}

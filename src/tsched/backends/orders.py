@@ -127,8 +127,7 @@ def _run(place: Place, ticket: Ticket, act: Act, first: Act | None) -> None:
                 raise BackendError(f"{ticket.kind} of job {ticket.order.job!r} was superseded before it began")
             act()
     except BackendError as failure:
-        error = failure
+        error = type(failure)(*failure.args)
     except BaseException as failure:  # whatever it is, it concerns this order alone, and must not be lost in a thread
         error = BackendError(f"{ticket.kind} of job {ticket.order.job!r}: {str(failure) or type(failure).__name__}")
-        error.__cause__ = failure
-    ticket.close(error)
+    ticket.close(error)  # a new one, without a traceback whose frames would keep what was moved alive

@@ -49,7 +49,9 @@ def _default(option: inspect.Parameter) -> Any:
     """The default, as JSON can say it."""
     if option.default is option.empty or option.default is None:
         return None
-    return option.default if isinstance(option.default, bool | int | float | str) else repr(option.default)
+    if isinstance(option.default, bool | int | float | str):
+        return option.default
+    return getattr(option.default, "__name__", repr(option.default))
 
 
 def _show(found: list[dict[str, Any]], as_json: bool) -> None:

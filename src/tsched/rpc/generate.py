@@ -1,0 +1,39 @@
+"""Make the code of the protocol anew: `python -m tsched.rpc.generate`, after a change to its text.
+
+Needs grpcio-tools and mypy-protobuf, which nobody needs to run tsched.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module, resources
+from pathlib import Path
+
+from tsched.errors import MissingExtra
+
+SOURCE = Path(__file__).parents[2]
+PROTO = "tsched/rpc/v1/worker.proto"
+HEADER = "# fmt: off\n# ruff: noqa\n"
+
+
+def protoc(*arguments: str) -> None:
+    """Run protoc on the protocol's text; raises `MissingExtra` where it is not installed."""
+    try:
+        main = import_module("grpc_tools.protoc").main
+    except ImportError as error:
+        raise MissingExtra("protoc is not installed: pip install grpcio-tools mypy-protobuf") from error
+    included = resources.files("grpc_tools") / "_proto"
+    status = main(["protoc", f"-I{SOURCE}", f"-I{included}", *arguments, PROTO])
+    if status:
+        raise SystemExit(f"protoc failed with status {status}; its message stands above")
+
+
+def main() -> None:
+    protoc(f"--python_out={SOURCE}", f"--mypy_out=quiet:{SOURCE}")
+    for suffix in ("_pb2.py", "_pb2.pyi"):
+        made = SOURCE / PROTO.replace(".proto", suffix)
+        made.write_text(HEADER + re.sub(r" *# noqa: \w+", "", made.read_text()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""One worker, as the scheduler's side knows it: what it said of itself, holds, waits for, and was ordered.
+
+It outlives the stream: what is sent while there is none is dropped, since the worker asks again when it comes back,
+and orders that were not answered are repeated then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+
+from tsched.backends import Order
+from tsched.errors import BackendError
+from tsched.lease import Lease
+from tsched.rpc.stream import Stream
+from tsched.rpc.v1 import worker_pb2 as pb
+from tsched.rpc.wire import changed_message, failure, order_message, process_of
+
+LOST_KEPT = 64
+
+Place = tuple[str, str, str]
+
+
+class Session:
+    """A worker's standing with the scheduler, from its first Hello to its end."""
+
+    def __init__(self, hello: pb.Hello) -> None:
+        self.client, self.job, self.group, self.node = hello.client, hello.job, hello.group, hello.node
+        self.owner, self.weight = hello.owner, hello.weight
+        self.state_bytes = hello.state_bytes if hello.HasField("state_bytes") else None
+        self.turn_bytes = hello.turn_bytes if hello.HasField("turn_bytes") else None
+        self.process = process_of(hello.process)
+        self.moves, self.suspendable = hello.capabilities.moves, hello.capabilities.suspendable
+        self.tags = tuple(hello.capabilities.tags)
+        self.stream: Stream | None = None
+        self.leases: dict[int, Lease] = {}
+        self.lost: dict[int, str] = {}
+        self.calls: dict[int, asyncio.Task[None]] = {}
+        self.granted: dict[int, int] = {}
+        self.bereft = self.over = False
+        self.exit_descriptor: int | None = None
+        self.grace: asyncio.TimerHandle | None = None
+        self._orders: dict[int, tuple[pb.ToWorker, asyncio.Future[pb.Answer]]] = {}
+        self._numbers = count(1)
+
+    def __str__(self) -> str:
+        return f"worker {self.client!r} of job {self.job!r} on {self.group}/{self.node}"
+
+    @property
+    def place(self) -> Place:
+        return self.group, self.node, self.job
+
+    # ----------------------------------------------------------------- stream
+
+    def attach(self, stream: Stream) -> None:
+        """The worker is here, over this stream; what it was ordered before is repeated."""
+        self.stream = stream
+        if self.grace is not None:
+            self.grace.cancel()
+            self.grace = None
+        for message, _ in self._orders.values():
+            stream.send(message)
+
+    def send(self, message: pb.ToWorker) -> None:
+        if self.stream is not None:
+            self.stream.send(message)
+
+    def done(self, call: int) -> None:
+        self.send(pb.ToWorker(reply=pb.Reply(call=call, done=pb.Done())))
+
+    def failed(self, call: int, error: BaseException) -> None:
+        self.send(pb.ToWorker(reply=pb.Reply(call=call, failure=failure(error))))
+
+    # ----------------------------------------------------------------- leases
+
+    def hold(self, lease: Lease, call: int | None = None) -> None:
+        self.leases[lease.id] = lease
+        if call is not None:
+            self.granted[call] = lease.id
+        lease.on_change = lambda: self.changed(lease)
+
+    def changed(self, lease: Lease) -> None:
+        """The lease was suspended, goes on, or ended."""
+        if lease.lost_reason is not None:
+            self.lost[lease.id] = lease.lost_reason
+            while len(self.lost) > LOST_KEPT:
+                del self.lost[next(iter(self.lost))]
+        if not lease.groups:
+            self.drop(lease)
+        self.send(changed_message(lease))
+
+    def drop(self, lease: Lease) -> None:
+        """The lease is over."""
+        lease.on_change = None
+        if self.leases.pop(lease.id, None) is not None:
+            self.granted = {call: number for call, number in self.granted.items() if number != lease.id}
+
+    # ----------------------------------------------------------------- orders
+
+    async def ask(self, kind: pb.Kind.ValueType, order: Order, deadline_us: int = 0) -> pb.Answer:
+        """Have the worker carry out its share, and wait for its answer, also while it is away.
+
+        Raises:
+            BackendError: the worker is gone for good.
+        """
+        number = next(self._numbers)
+        message = order_message(number, kind, order, deadline_us)
+        answer: asyncio.Future[pb.Answer] = asyncio.get_running_loop().create_future()
+        self._orders[number] = message, answer
+        self.send(message)
+        try:
+            return await answer
+        finally:
+            self._orders.pop(number, None)
+
+    def answered(self, answer: pb.Answer) -> None:
+        _, future = self._orders.get(answer.number, (None, None))
+        if future is not None and not future.done():
+            future.set_result(answer)
+
+    def end(self, error: BackendError | None) -> None:
+        """It does not come back: orders fail with `error`, or are met where it left nothing behind."""
+        for task in list(self.calls.values()):
+            task.cancel()
+        for lease in list(self.leases.values()):
+            self.drop(lease)
+        for _, future in self._orders.values():
+            if future.done():
+                continue
+            if error is None:
+                future.set_result(pb.Answer(done=pb.Done()))
+            else:
+                future.set_exception(error)

@@ -1,0 +1,54 @@
+"""A process is itself, and no other with its number."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import time
+
+from tsched.rpc.processes import Process, alive, exit_descriptor, known, stopped, this_host, this_process
+from tsched.rpc.processes import _stat as stat_of
+
+
+def of(child: subprocess.Popen[bytes]) -> Process:
+    state = stat_of(child.pid)
+    assert state is not None
+    return Process(child.pid, state[1], this_host())
+
+
+def test_this_process_lives_and_another_with_its_number_does_not() -> None:
+    here = this_process()
+    assert known(here)
+    assert alive(here)
+    assert not alive(here._replace(started=here.started + 1))
+    assert exit_descriptor(here._replace(started=here.started + 1)) is None
+    assert not known(here._replace(host="elsewhere"))
+    assert not known(here._replace(started=0))
+
+
+def test_an_exit_is_seen_before_the_parent_has_asked_for_it() -> None:
+    with subprocess.Popen(["sleep", "60"]) as child:
+        process = of(child)
+        descriptor = exit_descriptor(process)
+        assert descriptor is not None
+        assert not select.select([descriptor], [], [], 0)[0]
+        child.kill()
+        assert select.select([descriptor], [], [], 20)[0]
+        os.close(descriptor)
+        assert not alive(process)
+        assert exit_descriptor(process) is None
+
+
+def test_a_frozen_process_is_stopped_and_alive() -> None:
+    with subprocess.Popen(["sleep", "60"]) as child:
+        process = of(child)
+        assert not stopped(process)
+        child.send_signal(signal.SIGSTOP)
+        until = time.monotonic() + 20
+        while not stopped(process) and time.monotonic() < until:
+            time.sleep(0.005)
+        assert stopped(process)
+        assert alive(process)
+        child.kill()
