@@ -6,16 +6,17 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-sim test lint format check bench nightly clean
+.PHONY: help demo demo-sim test lint format check bench nightly gpu-check clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(READY) ## predict a recorded run under every policy, and run it live in virtual time
+demo: $(READY) ## three training jobs share two devices, then each runs alone; no GPU needed
+	$(BIN)/python -m examples.three_jobs
+
+demo-sim: $(READY) ## predict a recorded run under every policy, and run it live in virtual time
 	@mkdir -p build
 	$(BIN)/tsched demo
-
-demo-sim: demo ## the same as demo
 
 test: $(READY) ## run the tests
 	$(BIN)/python -m pytest
@@ -36,6 +37,9 @@ check: ## lint, then test
 
 bench: $(READY) ## measure speed; prints ratios
 	$(BIN)/python -m benchmarks
+
+gpu-check: $(READY) ## on a machine with an NVIDIA GPU: park real models there, and compare
+	$(BIN)/python -m benchmarks.gpu_check
 
 nightly: $(READY) ## run all tests, with long searches
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -m 'nightly or not gpu' --timeout 14400
