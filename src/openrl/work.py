@@ -88,9 +88,12 @@ Work = ForwardBackward | OptimStep | SaveState | SaveSampler | SaveExternal | Lo
 
 
 class SampleParams(Struct, frozen=True):
-    """How tokens are drawn. `stop_tokens` None stops at the model's end of text, an empty tuple nowhere."""
+    """How tokens are drawn: `max_tokens` None goes on to the end of the context.
 
-    max_tokens: int
+    `stop_tokens` None stops at the model's end of text, an empty tuple nowhere.
+    """
+
+    max_tokens: int | None
     seed: int
     temperature: float = 1.0
     top_k: int = -1
