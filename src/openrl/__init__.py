@@ -1,4 +1,5 @@
-"""The Tinker-compatible fine-tuning service, to be built on tsched's public interface.
+"""A fine-tuning service that speaks Tinker's protocol, self-hosted: the SDK's training loops run against it unchanged.
 
-Nothing is here yet. It will use `tsched.Scheduler` or tsched's client, and nothing inside that package.
+`openrl serve` starts it. `app` and `routes` take requests, `service` keeps them in order and loses none, `torch_worker`
+does the work. It uses what tsched shows in public, and nothing inside that package.
 """

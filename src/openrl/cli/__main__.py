@@ -1,0 +1,5 @@
+"""`python -m openrl.cli`."""
+
+from openrl.cli import main
+
+main()
