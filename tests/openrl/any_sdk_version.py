@@ -19,10 +19,11 @@ def result(future: Any) -> Any:
 
 
 def train(training: Any, steps: int) -> list[float]:
+    inputs: Any = {"target_tokens": TOKENS[1:], "weights": [1.0] * (len(TOKENS) - 1)}  # lists, as users write them
     data = [
         types.Datum(
             model_input=types.ModelInput.from_ints(TOKENS[:-1]),
-            loss_fn_inputs={"target_tokens": TOKENS[1:], "weights": [1.0] * (len(TOKENS) - 1)},
+            loss_fn_inputs=inputs,
         )
     ]
     losses = []
