@@ -29,7 +29,7 @@ class Load:
 
 
 class LoadMeter:
-    """Counts from when it was made. Our own processes must have ended, and been waited for, when it is read."""
+    """Counts from when it was made."""
 
     def __init__(self) -> None:
         self._cpus = os.sched_getaffinity(0)
@@ -52,6 +52,22 @@ class LoadMeter:
 
 
 def own_s() -> float:
-    """Processor seconds of this process and of its children that have ended."""
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
+    """Processor seconds of this process and all that come from it; those of one that ended are with its parent."""
+    seen = {int(path.name): _times(path) for path in Path("/proc").iterdir() if path.name.isdigit()}
+    parents = {pid: parent for pid, (parent, _) in seen.items()}
+    return sum(ticks for pid, (_, ticks) in seen.items() if _descends(pid, os.getpid(), parents)) / TICKS
+
+
+def _times(path: Path) -> tuple[int, int]:
+    """A process's parent, and the ticks that it and its children which have ended used; nothing where it is gone."""
+    try:
+        fields = (path / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0, 0
+    return int(fields[1]), sum(map(int, fields[11:15]))
+
+
+def _descends(pid: int, ancestor: int, parents: dict[int, int]) -> bool:
+    while pid and pid != ancestor:
+        pid = parents.get(pid, 0)
+    return pid == ancestor
