@@ -293,6 +293,19 @@ async def test_a_process_on_a_device_needs_a_driver_and_goes_on_without(job: Tre
     assert (await probe(backend)).resident_bytes == 1 << 20
 
 
+async def test_a_process_on_a_device_that_is_not_listed_is_not_frozen_in_its_place(
+    job: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a container whose process numbers are not the host's, NVML does not know it; its memory would stay."""
+    monkeypatch.setattr("tsched.backends.process.target.contexts_by_open_files", lambda: {job.pid: 0})
+    backend = ProcessBackend(gpu_pids=dict)
+    backend.register("g", "0", "a", [job.pid])
+    with pytest.raises(BackendError, match=rf"processes {job.pid} use an NVIDIA device.*--pid=host"):
+        await backend.park(Order(1, "g", "0", "a", 1))
+    assert not stopped(identity(job.pid))
+    assert (await backend.probe("g", "0", "a", deadline_us=0)).resident_bytes
+
+
 async def test_only_processes_on_a_device_are_suspended(job: Tree) -> None:
     driver, memory = ModelDriver([job.pid]), {job.pid: 300}
     driver.faults["checkpoint", job.pid] = memory.clear

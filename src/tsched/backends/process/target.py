@@ -22,7 +22,7 @@ from tsched.backends.process.freezer import Freezer
 from tsched.backends.process.identity import Identity, lives, look, send
 from tsched.backends.process.limits import Limits
 from tsched.backends.process.lookup import Drivers
-from tsched.backends.process.memory import GpuPids, host_bytes
+from tsched.backends.process.memory import GpuPids, contexts_by_open_files, host_bytes
 from tsched.backends.process.plan import Plan
 from tsched.backends.process.tree import living_tree
 from tsched.errors import BackendError, ProcessGone
@@ -85,7 +85,9 @@ class Target:
     def park(self) -> None:
         self._must_live()
         listed = self._gpu_pids()
-        if holders := self._holders(listed):
+        holders = self._holders(listed)
+        self._must_be_listed(holders)
+        if holders:
             self._remember(holders, listed)
             self._plan().suspend()
             self._parked = frozenset(holders)
@@ -161,6 +163,16 @@ class Target:
 
     def _plan(self) -> Plan:
         return Plan(self.holders, self._drivers.needed(), calls=self._calls, limits=self._limits)
+
+    def _must_be_listed(self, holders: Sequence[Identity]) -> None:
+        """Freezing a process that has a context would leave its device memory where it is, unseen."""
+        contexts = contexts_by_open_files()
+        unseen = [str(each.pid) for each in self.members() if each.pid in contexts and each not in holders]
+        if unseen:
+            raise BackendError(
+                f"job {self.name!r}: processes {', '.join(unseen)} use an NVIDIA device, but are not among those that "
+                "the driver lists: run with the host's process numbers (in containers: --pid=host)"
+            )
 
     def _must_live(self) -> list[Identity]:
         members = self.members()
