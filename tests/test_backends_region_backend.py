@@ -219,3 +219,24 @@ async def test_a_storage_that_another_job_uses_too_stays_though_nobody_said_so()
     backend.unregister("g", "0", "b")
     await backend.park(order(2))
     assert await backend.probe("g", "0", "a", deadline_us=0) == Presence(0, 440)
+
+
+async def test_a_base_that_is_loaded_after_the_job_has_registered_is_charged_at_the_end_of_its_turn() -> None:
+    arena, base = Arena(10_000), [torch.ones(100)]
+    backend = RegionBackend(arena=arena)
+    backend.register("g", "0", "a", Regions().add("x", torch.ones(10)).share(lambda: list(base)))
+    base.append(torch.ones(1000))
+    assert backend.trim("g", "0", "a") == 40
+    assert arena.used_bytes == 40 + 400 + 4000
+    del base[1]
+    backend.trim("g", "0", "a")
+    assert arena.used_bytes == 40 + 400
+
+
+async def test_a_job_that_is_refused_leaves_nothing_behind() -> None:
+    backend, common = RegionBackend(arena=Arena(1000)), torch.ones(100)
+    backend.register("g", "0", "a", Regions().add("x", common))
+    with pytest.raises(DeviceMemoryFull):
+        backend.register("g", "0", "b", Regions().add("x", [common, torch.ones(500)]))
+    await backend.park(order(1))
+    assert await backend.probe("g", "0", "a", deadline_us=0) == Presence(0, 400)

@@ -67,6 +67,16 @@ def test_more_than_the_limit_is_refused_with_nothing_taken() -> None:
         HostPool(-1)
 
 
+def test_within_a_limit_a_buffer_much_larger_than_asked_for_is_not_used_again() -> None:
+    """Its unused part would be memory beyond the limit."""
+    pool = HostPool(10 * MIB)
+    pool.give(pool.take([8 * MIB]))
+    small = pool.take([4 * MIB])
+    pool.take([6 * MIB])
+    assert small[0].buffer.size_bytes == 4 * MIB
+    assert pool.mapped_bytes == 10 * MIB
+
+
 def test_a_system_without_so_much_memory_refuses_by_the_same_error() -> None:
     with pytest.raises(HostMemoryFull, match="the system gives no"):
         HostPool().take([1 << 62])

@@ -13,7 +13,7 @@ import torch
 from tests.test_backends_region_training import Training, network
 from tsched.backends import Sizes
 from tsched.backends.arena import Arena
-from tsched.backends.region import HostPool, Regions, RegionStore, copier_for, touch
+from tsched.backends.region import CpuCopier, HostPool, Regions, RegionStore, copier_for, touch
 from tsched.errors import BackendError, DeviceMemoryFull, HostMemoryFull, Invalid, UnknownRegion
 
 
@@ -330,3 +330,87 @@ def test_a_state_that_another_store_has_parked_is_refused_by_name() -> None:
     store_of(weight).park()
     with pytest.raises(Invalid, match="the memory of tensor 'x' is not there"):
         store_of(weight)
+
+
+def test_an_iterator_that_can_be_read_once_is_parked_every_time() -> None:
+    layer = torch.nn.Linear(3, 3)
+    store = RegionStore(Regions().add("now", layer.parameters()).add("later", lambda: iter([torch.ones(2)])))
+    for _ in range(2):
+        store.park(["now"])
+        assert layer.weight.untyped_storage().nbytes() == 0
+        store.restore()
+    with pytest.raises(Invalid, match=r"region 'x\.a' holds an iterator, which is empty once it was read"):
+        store_of({"a": layer.parameters()})
+
+
+def test_two_states_of_one_name_are_refused_since_one_would_be_missing_from_the_checkpoint() -> None:
+    regions = Regions().add("a", {"b": torch.ones(2)}).add("a.b", torch.ones(3))
+    with pytest.raises(Invalid, match=r"two states are named 'a\.b'"):
+        RegionStore(regions)
+
+
+def test_what_one_region_would_drop_and_another_saves_is_saved() -> None:
+    pool = torch.ones(100)
+    store = RegionStore(Regions().add("cache", pool[:50], drop=True).add("state", pool))
+    assert store.sizes == Sizes(400, 0)
+    store.trim()
+    there_and_back(store)
+    assert float(pool.sum()) == 100.0
+
+
+def test_conjugate_and_negative_views_are_exported_and_adopted_with_their_values() -> None:
+    foreign = torch.frombuffer(bytearray(16), dtype=torch.complex64).fill_(1 + 2j)
+    conjugate, negative = foreign.conj(), torch.full((2,), 1 + 2j).conj().imag
+    assert negative.is_neg()
+    expected = {"x.conjugate": conjugate.clone(), "x.negative": negative.clone(), "x.plain": foreign.clone()}
+    store = store_of(lambda: {"conjugate": conjugate, "negative": negative, "plain": foreign})
+    there_and_back(store)
+    assert all(torch.equal(store.export()[name], tensor) for name, tensor in expected.items())
+    assert torch.equal(conjugate, expected["x.conjugate"])
+    assert torch.equal(negative, expected["x.negative"])
+
+
+def test_a_discard_also_frees_memory_that_cannot_be_emptied() -> None:
+    memory = bytearray(4000)
+    foreign = torch.frombuffer(memory, dtype=torch.uint8)
+    store = store_of(lambda: foreign)
+    store.discard()
+    memory.clear()  # refused while anything uses it
+    assert foreign.numel() == 0
+
+
+def test_a_turn_that_moves_nothing_neither_empties_caches_nor_feeds_the_collector() -> None:
+    released: list[str] = []
+
+    class Counting(CpuCopier):
+        def release(self) -> None:
+            released.append("release")
+
+    job = Training(torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(100))), torch.optim.AdamW)
+    job.loss = lambda: job.model(torch.ones(1, 4)).sum()  # type: ignore[method-assign]
+    job.step()
+    store = RegionStore(job.regions(), copier_for=lambda device: Counting())
+    store.trim()
+    gc.collect()
+    gc.disable()
+    try:
+        before = gc.get_count()[0]
+        store.refill()
+        store.trim()
+        assert gc.get_count()[0] - before < 500  # of a thousand tensors
+    finally:
+        gc.enable()
+    assert not released
+    store.park()
+    assert released
+
+
+def test_a_restore_that_fails_leaves_a_common_generator_to_who_uses_it() -> None:
+    arena, generator = Arena(400), torch.Generator().manual_seed(1)
+    store = RegionStore(Regions().add("x", torch.ones(100)).add("random", generator), arena=arena)
+    store.park()
+    arena.charge("other", 400)
+    generator.manual_seed(2)
+    with pytest.raises(DeviceMemoryFull):
+        store.restore()
+    assert torch.equal(generator.get_state(), torch.Generator().manual_seed(2).get_state())

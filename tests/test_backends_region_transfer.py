@@ -76,6 +76,35 @@ def test_a_move_that_fails_half_way_leaves_everything_as_it_was(good: int) -> No
     assert all(map(torch.equal, states, expected))
 
 
+class BrokenForGood(CpuCopier):
+    """Like a device after an error that every later call repeats."""
+
+    def __init__(self) -> None:
+        self.broken = False
+
+    def copy_in(self, storage: torch.UntypedStorage, source: Slice) -> None:
+        if self.broken:
+            raise Broken("the device does not answer")
+        super().copy_in(storage, source)
+
+    def release(self) -> None:
+        self.broken = True
+        raise Broken("the device does not answer")
+
+
+def test_a_park_that_can_be_neither_finished_nor_undone_keeps_the_host_copies() -> None:
+    states, arena, pool, copier = [torch.arange(50) + n for n in range(3)], Arena(1200), HostPool(), BrokenForGood()
+    expected = [state.clone() for state in states]
+    regions = Regions().add("x", states)
+    store = RegionStore(regions, arena=arena, pool=pool, checksums=True, copier_for=lambda device: copier)
+    with pytest.raises(Broken):
+        store.park()
+    assert (store.parked_bytes, store.resident_bytes, pool.used_bytes, arena.used_bytes) == (1200, 0, 1200, 0)
+    copier.broken = False
+    store.restore()
+    assert all(map(torch.equal, states, expected))
+
+
 def test_a_device_without_room_leaves_the_state_parked() -> None:
     arena, state = Arena(1000), torch.arange(100)
     store = RegionStore(Regions().add("x", state), arena=arena)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
 
 from tsched.errors import Invalid
-from tsched.rpc.address import Address, check_local, clear_way, parse
+from tsched.rpc.address import Address, check_local, clear_way, parse, same_host
 
 
 @pytest.mark.parametrize(
@@ -52,3 +53,37 @@ def test_a_file_in_the_way_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(Invalid, match="no socket"):
         clear_way(Address(path=str(file)))
     assert file.read_text() == "mine"
+
+
+def test_a_server_that_is_frozen_is_not_taken_for_dead(tmp_path: Path) -> None:
+    path = str(tmp_path / "s.sock")
+    with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as first:
+        server.bind(path)
+        server.listen(0)
+        first.connect(path)  # nobody else gets in
+        with pytest.raises(Invalid, match="another server listens"):
+            clear_way(Address(path=path))
+    clear_way(Address(path=path))
+    assert not Path(path).exists()
+
+
+def test_a_folder_that_cannot_be_is_said_with_the_address(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Invalid, match=r"address unix:.*file/x/s\.sock cannot be served"):
+        clear_way(parse(f"unix:{tmp_path}/file/x/s.sock"))
+
+
+@pytest.mark.parametrize(
+    ("peer", "here"),
+    [
+        ("unix:", True),
+        ("unix:/run/t.sock", True),
+        ("ipv4:127.0.0.1:50412", True),
+        ("ipv6:%5B::1%5D:50412", True),
+        ("ipv4:10.0.0.7:50412", False),
+        ("ipv6:%5B2001:db8::7%5D:50412", False),
+        ("", False),
+    ],
+)
+def test_a_peer_on_this_host_is_told_from_others(peer: str, here: bool) -> None:
+    assert same_host(peer) is here

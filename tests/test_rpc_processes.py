@@ -8,14 +8,20 @@ import signal
 import subprocess
 import time
 
-from tsched.rpc.processes import Process, alive, exit_descriptor, known, stopped, this_host, this_process
-from tsched.rpc.processes import _stat as stat_of
+from tsched.rpc.processes import (
+    Process,
+    alive,
+    exit_descriptor,
+    known,
+    process_of_pid,
+    stopped,
+    this_host,
+    this_process,
+)
 
 
 def of(child: subprocess.Popen[bytes]) -> Process:
-    state = stat_of(child.pid)
-    assert state is not None
-    return Process(child.pid, state[1], this_host())
+    return process_of_pid(child.pid)
 
 
 def test_this_process_lives_and_another_with_its_number_does_not() -> None:
@@ -52,3 +58,9 @@ def test_a_frozen_process_is_stopped_and_alive() -> None:
         assert stopped(process)
         assert alive(process)
         child.kill()
+
+
+def test_a_number_that_no_process_can_have_is_none() -> None:
+    nobody = Process(2**32 - 1, 1, this_host())
+    assert not alive(nobody)
+    assert exit_descriptor(nobody) is None

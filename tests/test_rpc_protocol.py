@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import anyio
 import grpc
@@ -15,11 +15,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.rpc_raw import acquire, hello, raw, release
 from tests.rpc_site import Site, site, until, worker
-from tsched.rpc.limits import MAX_CALLS, MAX_MESSAGE_BYTES, METHOD, VERSION
-from tsched.rpc.processes import this_process
+from tsched import Group
+from tsched.rpc import reception
+from tsched.rpc.limits import MAX_CALLS, MAX_MESSAGE_BYTES, VERSION
+from tsched.rpc.processes import process_of_pid, this_process
 from tsched.rpc.v1 import worker_pb2 as pb
 from tsched.rpc.wire import process_message
+from tsched.rpc.worker_status import WorkerStatus
 
 pytestmark = pytest.mark.anyio
 
@@ -27,46 +31,6 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
-
-
-def hello(**changes: Any) -> pb.FromWorker:
-    said: dict[str, Any] = {"version": VERSION, "client": "c", "job": "a", "group": "g", "node": "0", "weight": 1.0}
-    return pb.FromWorker(hello=pb.Hello(**{**said, "process": process_message(this_process()), **changes}))
-
-
-class Raw:
-    """One stream, spoken by hand."""
-
-    def __init__(self, call: Any) -> None:
-        self.call = call
-
-    async def say(self, *messages: pb.FromWorker | bytes) -> None:
-        for message in messages:
-            await self.call.write(message if isinstance(message, bytes) else message.SerializeToString())
-
-    async def hear(self) -> pb.ToWorker:
-        with anyio.fail_after(20):
-            return pb.ToWorker.FromString(await self.call.read())
-
-    async def end(self) -> tuple[grpc.StatusCode, str]:
-        with anyio.fail_after(20):
-            with suppress(grpc.aio.AioRpcError):
-                while await self.call.read() is not grpc.aio.EOF:  # type: ignore[attr-defined]
-                    pass
-            return await self.call.code(), await self.call.details()
-
-
-@asynccontextmanager
-async def raw(address: str) -> AsyncIterator[Raw]:
-    options = [
-        ("grpc.max_send_message_length", -1),
-        ("grpc.use_local_subchannel_pool", 1),
-        ("grpc.http2.bdp_probe", 0),
-        ("grpc.http2.lookahead_bytes", 1024),
-    ]
-    async with grpc.aio.insecure_channel(address, options=options) as channel:
-        open_stream: Any = channel.stream_stream
-        yield Raw(open_stream(METHOD)())
 
 
 async def still_serves(here: Site) -> None:
@@ -92,7 +56,12 @@ async def still_serves(here: Site) -> None:
         (hello(weight=-1.0), "FAILED_PRECONDITION", "weight must be"),
         (hello(weight=float("nan")), "FAILED_PRECONDITION", "weight must be"),
         (hello(state_bytes=-5), "FAILED_PRECONDITION", "must be >= 0"),
-        (hello(group="nowhere", state_bytes=1), "FAILED_PRECONDITION", "no group 'nowhere'"),
+        (hello(turn_bytes=2**62), "FAILED_PRECONDITION", "turn_bytes must be >= 0, and at most"),
+        (hello(group="nowhere"), "FAILED_PRECONDITION", "no group 'nowhere'; there are: g"),
+        (hello(node="7"), "FAILED_PRECONDITION", "group 'g' has no node '7'; there are: 0"),
+        (hello(capabilities=pb.Capabilities(tags=["x"] * 100)), "FAILED_PRECONDITION", "100 region tags"),
+        (hello(capabilities=pb.Capabilities(tags=["x" * 300])), "FAILED_PRECONDITION", "region tag"),
+        (hello(process=pb.Process(host="x" * 300)), "FAILED_PRECONDITION", "host"),
         (pb.FromWorker(acquire=pb.Acquire(call=1)), "INVALID_ARGUMENT", "begins with Hello"),
         (pb.FromWorker(), "INVALID_ARGUMENT", "begins with Hello"),
         (b"\xff\xff\xff\xff", "INVALID_ARGUMENT", "no message of tsched.v1"),
@@ -210,7 +179,7 @@ async def test_a_broken_stream_is_taken_up_again_by_the_same_client(tmp_path: Pa
             lease = (await stream.hear()).reply.grant.lease
         await until(lambda: here.holder() == "a", "the lease goes on")
         async with raw(here.address) as again:
-            await again.say(hello(held=[pb.Held(lease=lease, request=1, groups=["g"]), pb.Held(lease=99)]))
+            await again.say(hello(held=[lease, 99]))
             assert (await again.hear()).HasField("welcome")
             changes = [(await again.hear()).changed for _ in range(2)]
             assert dict(changes[0].tokens) == {"g": 1}
@@ -243,6 +212,7 @@ async def test_a_worker_that_never_reads_is_let_go(tmp_path: Path) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(flood)
             await until(lambda: "a" not in here.scheduler.jobs, "job a is lost")
+            await until(lambda: not here.hub._reception._streams, "its stream is ended, though it reads nothing")
             code, _ = await stream.end()
         assert code is not grpc.StatusCode.OK
         await still_serves(here)
@@ -263,3 +233,141 @@ def test_no_bytes_take_the_server_down(tmp_path: Path, sent: Iterable[bytes]) ->
                 assert (await other.hear()).HasField("welcome")
 
     anyio.run(attack)
+
+
+async def test_a_size_that_is_none_is_refused_and_the_turn_is_kept(tmp_path: Path) -> None:
+    async with site(tmp_path) as here, raw(here.address) as stream:
+        await stream.greet(state_bytes=1)
+        await stream.say(acquire(1))
+        lease = (await stream.hear()).reply.grant.lease
+        await stream.say(release(2, lease, state_bytes=-1))
+        assert (await stream.hear()).reply.failure.code == "invalid"
+        assert here.holder() == "a"
+        await stream.say(release(3, lease, state_bytes=2))
+        assert (await stream.hear()).reply.HasField("done")
+        assert here.scheduler.jobs["a"].state_bytes == {"g": 2}
+
+
+async def test_an_answer_to_another_question_is_a_failed_order(tmp_path: Path) -> None:
+    room = Group("g", capacity_bytes=100, retries=0)
+    async with (
+        site(tmp_path, room) as here,
+        raw(here.address) as stream,
+        worker(here.address, "b", state_bytes=60) as b,
+    ):
+        await stream.greet(state_bytes=60, capabilities=pb.Capabilities(moves=True))
+        await stream.say(acquire(1))
+        await stream.say(release(2, (await stream.hear()).reply.grant.lease))
+        assert (await stream.hear()).reply.HasField("done")
+        await b.tell("acquire")
+        park = (await stream.hear()).order
+        assert park.kind == pb.KIND_PARK
+        await stream.say(
+            pb.FromWorker(answer=pb.Answer(number=park.number + 1, done=pb.Done())),
+            pb.FromWorker(answer=pb.Answer(number=park.number, presence=pb.Presence())),
+            pb.FromWorker(answer=pb.Answer(number=park.number, done=pb.Done())),
+        )
+        while "a" not in {job for job, seen in here.scheduler.status().jobs.items() if seen.quarantined}:
+            order = (await stream.hear()).order
+            negative = pb.Presence(resident_bytes=-60)
+            await stream.say(pb.FromWorker(answer=pb.Answer(number=order.number, presence=negative)))
+            await anyio.sleep(0.01)
+        reason = here.scheduler.status().jobs["a"].quarantined
+        assert reason is not None
+        assert "with 'presence' where 'done' was due" in reason
+
+
+async def test_orders_of_two_schedulers_have_no_number_in_common(tmp_path: Path) -> None:
+    numbers = []
+    for name in ("first", "second"):
+        async with (
+            site(tmp_path, address=f"unix:{tmp_path}/{name}.sock") as here,
+            raw(here.address) as stream,
+            worker(here.address, "b", state_bytes=60) as b,
+        ):
+            await stream.greet(state_bytes=60, capabilities=pb.Capabilities(moves=True))
+            await stream.say(acquire(1))
+            await stream.say(release(2, (await stream.hear()).reply.grant.lease))
+            await stream.hear()
+            await b.tell("acquire")
+            numbers.append((await stream.hear()).order.number)
+    assert abs(numbers[0] - numbers[1]) > 1000
+
+
+async def test_one_that_is_away_may_go_on_computing_until_its_process_ends(tmp_path: Path) -> None:
+    async with site(tmp_path, grace_s=0.1) as here, worker(here.address, "b", state_bytes=1) as b:
+        async with await anyio.open_process(["sleep", "600"]) as child:
+            try:
+                async with raw(here.address) as stream:
+                    await stream.greet(state_bytes=1, process=process_message(process_of_pid(child.pid)))
+                    await stream.say(acquire(1))
+                    assert (await stream.hear()).reply.HasField("grant")
+                await until(lambda: "a" not in here.scheduler.jobs, "job a is lost")
+                await b.tell("acquire")
+                await until(lambda: here.waiting() == ["b"], "b is in line")
+                await anyio.sleep(0.2)
+                assert here.waiting() == ["b"]
+            finally:
+                child.kill()
+        assert "lease" in await b.hear()
+
+
+async def test_a_lost_job_begins_anew_when_what_is_left_of_it_has_ended(tmp_path: Path) -> None:
+    async with site(tmp_path) as here, worker(here.address, "a") as one, worker(here.address, "a") as two:
+        one.process.kill()
+        await until(lambda: "a" not in here.scheduler.jobs, "job a is lost")
+        assert "was lost" in (await two.do("acquire"))["text"]
+        async with raw(here.address) as stream:
+            await stream.say(hello())
+            code, details = await stream.end()
+        assert code is grpc.StatusCode.FAILED_PRECONDITION
+        assert f"end process {two.process.pid}" in details
+        two.process.kill()
+        await until(lambda: not here.hub.workers, "the orphan has ended")
+        async with raw(here.address) as stream:
+            await stream.greet()
+            assert here.scheduler.jobs.keys() == {"a"}
+
+
+async def test_a_lost_job_that_left_nothing_behind_begins_anew_though_nobody_can_watch_its_process(
+    tmp_path: Path,
+) -> None:
+    unknown = pb.Process(pid=1, started=1, host="elsewhere")
+    async with site(tmp_path, grace_s=0.1) as here:
+        async with raw(here.address) as stream:
+            await stream.greet(process=unknown, state_bytes=1)
+        await until(lambda: "a" not in here.scheduler.jobs, "job a is lost")
+        async with raw(here.address) as stream:
+            await stream.greet()
+            assert [seen.pid for seen in here.hub.workers] == [os.getpid()]
+
+
+async def test_a_process_that_is_not_there_is_no_worker(tmp_path: Path) -> None:
+    dead = process_message(this_process())
+    async with site(tmp_path) as here:
+        for pid in (dead.pid, 2**32 - 1):
+            async with raw(here.address) as stream:
+                dead.pid, dead.started = pid, dead.started + 1
+                await stream.say(hello(process=dead))
+                assert "is not there" in (await stream.end())[1]
+        assert not here.hub.workers
+
+
+async def test_more_streams_than_can_be_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reception, "MAX_STREAMS", 1)
+    async with site(tmp_path) as here, raw(here.address) as first, raw(here.address) as second:
+        await first.greet()
+        code, details = await second.end()
+        assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "1 streams are open already" in details
+
+
+async def test_what_a_hub_shows_of_a_worker(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        async with raw(here.address) as stream:
+            await stream.greet(capabilities=pb.Capabilities(moves=True, tags=["adapter"]))
+            await stream.say(acquire(1))
+            lease = (await stream.hear()).reply.grant.lease
+            shown = WorkerStatus("c", "a", "g", "0", os.getpid(), True, True, (lease,), ("adapter",))
+            assert here.hub.workers == (shown,)
+        await until(lambda: not here.hub.workers[0].connected, "its stream has ended")

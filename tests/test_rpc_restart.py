@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from tests.rpc_site import Told, has_orders, told, until, until_so, worker
-from tsched import Group, Scheduler
-from tsched.errors import Invalid
+from tsched import Group, Job, Scheduler
+from tsched.errors import Invalid, LeaseLost
+from tsched.journal import MemoryJournal
 from tsched.rpc.hub import WorkerHub
 
 pytestmark = pytest.mark.anyio
@@ -116,3 +117,22 @@ async def test_the_same_hub_can_serve_again(tmp_path: Path) -> None:
         async with hub.serve(scheduler, address):
             assert await a.do("release", lease=held["lease"]) == "done"
             await b.hear()
+
+
+async def test_a_lease_from_before_is_taken_up_by_its_client_alone() -> None:
+    journal = MemoryJournal()
+    async with Scheduler([Group("g")], journal=journal) as before:
+        await before.add_job(Job("a"))
+        held = await before.acquire("a", "g", client="c", request=1)
+        assert before.client_of(held.id) == "c"
+        assert before.has_state("a")
+        assert not before.has_state("b")
+    async with Scheduler([Group("g")], journal=journal) as after:
+        assert after.groups.keys() == {"g"}
+        for lease, client in ((held.id, "other"), (held.id + 1, "c")):
+            with pytest.raises(LeaseLost, match="has ended, or never was"):
+                await after.attach(lease, client)
+        again = await after.attach(held.id, "c")
+        assert (again.id, again.tokens) == (held.id, held.tokens)
+        await after.release(again)
+        assert after.client_of(held.id) is None

@@ -10,7 +10,7 @@ import textwrap
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -414,3 +414,118 @@ async def test_a_process_ends_without_noise_whatever_it_left_open(tmp_path: Path
         assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
         assert time.monotonic() - began < 20
         await until(lambda: "a" not in here.scheduler.jobs, "job a is lost")
+
+
+async def test_a_second_worker_of_one_name_is_refused_in_the_same_process(tmp_path: Path) -> None:
+    async with site(tmp_path) as here, connected(here, client="me"):
+        with pytest.raises(Invalid, match=r"is connected to .* by this process: close it first"):
+            await aside(Worker.connect, here.address, job="a", group="g", client="me")
+    async with site(tmp_path) as here, connected(here, client="me"):
+        assert [seen.client for seen in here.hub.workers] == ["me"]
+
+
+async def test_a_path_may_have_any_character(tmp_path: Path) -> None:
+    address = f"unix:{tmp_path}/a%41 b?#é.sock"
+    async with site(tmp_path, address=address) as here, connected(here) as worker:
+        assert os.listdir(tmp_path) == ["a%41 b?#é.sock"]
+        assert (await aside(worker.acquire)).held
+
+
+class Refilled(Recorder):
+    """Refills and trims as it is told; `log` says in what order it is called."""
+
+    def __init__(self, *, refill: Exception | None = None, trim: Exception | int = 0) -> None:
+        super().__init__()
+        self._refill, self._trim = refill, trim
+        self.log: list[str] = []
+
+    def refill(self, group: str, node: str, job: str) -> None:
+        self.log.append(f"refill {group}/{node}/{job}")
+        if self._refill is not None:
+            raise self._refill
+
+    def trim(self, group: str, node: str, job: str) -> int:
+        self.log.append(f"trim {group}/{node}/{job}")
+        if isinstance(self._trim, Exception):
+            raise self._trim
+        return self._trim
+
+
+async def test_a_turn_is_refilled_after_its_grant_and_trimmed_before_its_release(tmp_path: Path) -> None:
+    backend = Refilled()
+    async with (
+        site(tmp_path, Group("g"), Group("h")) as here,
+        connected(here, backend=backend) as worker,
+    ):
+        lease = await aside(worker.acquire)
+        assert backend.log == ["refill g/0/a"]
+        await aside(worker.release, lease)
+        assert backend.log == ["refill g/0/a", "trim g/0/a"]
+        elsewhere = await aside(worker.acquire, "h")
+        await aside(worker.release, elsewhere)
+        assert len(backend.log) == 2
+
+
+@pytest.mark.parametrize("error", [DeviceMemoryFull("3 bytes too many"), RuntimeError("out of luck")])
+async def test_a_turn_that_cannot_be_refilled_is_given_back(tmp_path: Path, error: Exception) -> None:
+    async with site(tmp_path) as here, connected(here, backend=Refilled(refill=error)) as worker:
+        with pytest.raises(type(error), match=str(error)):
+            await aside(worker.acquire)
+        assert here.holder() is None
+
+
+@pytest.mark.parametrize(("measured", "declared", "known"), [(10, 60, 60), (70, 60, 70), (10, None, 10)])
+async def test_what_was_declared_is_raised_by_measuring_and_never_lowered(
+    tmp_path: Path, measured: int, declared: int | None, known: int
+) -> None:
+    async with (
+        site(tmp_path) as here,
+        connected(here, backend=Refilled(trim=measured), state_bytes=declared) as worker,
+    ):
+        for _ in range(2):
+            await aside(worker.release, await aside(worker.acquire))
+            assert here.scheduler.jobs["a"].state_bytes == {"g": known}
+
+
+@pytest.mark.parametrize("error", [DeviceMemoryFull("7 bytes too many"), RuntimeError("out of luck")])
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_body_leaves_its_turn_even_where_the_state_cannot_be_trimmed(
+    tmp_path: Path, error: Exception, fails: bool
+) -> None:
+    async with site(tmp_path) as here, connected(here, backend=Refilled(trim=error), state_bytes=10) as worker:
+
+        def body() -> None:
+            with worker.hold():
+                if fails:
+                    raise KeyError("mine")
+
+        with pytest.raises(KeyError if fails else type(error)):
+            await aside(body)
+        assert here.holder() is None
+        assert here.scheduler.jobs["a"].state_bytes == {}
+
+
+async def test_a_hub_that_closes_amid_a_move_does_not_hold_up_the_scheduler_s_end(tmp_path: Path) -> None:
+    hub = WorkerHub()
+    began = 0.0
+    async with Scheduler([Group("g", capacity_bytes=100)], backend=hub.backend, drain_s=60) as scheduler:
+        async with hub.serve(scheduler, f"unix:{tmp_path}/s.sock") as address:
+            here = Site(scheduler, hub, address)
+            a = connected(here, "a", backend=Recorder(hangs="park"), state_bytes=60)
+            b = connected(here, "b", state_bytes=60)
+            stack = AsyncExitStack()
+            first, second = await stack.enter_async_context(a), await stack.enter_async_context(b)
+            await aside(first.release, await aside(first.acquire))
+            thread = threading.Thread(target=partial(_refused, second))
+            thread.start()
+            await until(lambda: "parking" in scheduler.status().jobs["a"].places.values(), "a is being parked")
+        began = time.monotonic()
+    assert time.monotonic() - began < 20
+    await aside(second._end)
+    await aside(thread.join)
+    await aside(first._end)
+
+
+def _refused(worker: Worker) -> None:
+    with pytest.raises(ChannelClosed):
+        worker.acquire()

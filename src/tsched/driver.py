@@ -19,6 +19,7 @@ import anyio
 import msgspec
 import structlog
 from anyio.abc import TaskGroup, TaskStatus
+from anyio.lowlevel import checkpoint
 
 from tsched.backends import Order
 from tsched.clients import Clients, closed
@@ -211,6 +212,12 @@ class Driver:
             if (order.group, order.job) == (group, job) and order.op not in self.engine.state.moves:
                 scope.cancel()
 
+    def _leave_unheard(self) -> None:
+        """Moves that nobody will answer are left to the log: the next scheduler asks for them again."""
+        for order, scope in self._under_way.items():
+            if self._movers.unheard(order):
+                scope.cancel()
+
     def report(self, event: Event) -> None:
         """Feed what happened by itself; there is no caller to hear of a failure, which is raised by `stop`."""
         with suppress(Exception):
@@ -266,6 +273,8 @@ class Driver:
             if self._moving and self.running and not cancelled:
                 self._settled = anyio.Event()
                 with anyio.move_on_after(drain_s):
+                    await checkpoint()  # so that every move has begun
+                    self._leave_unheard()
                     await self._settled.wait()
         finally:
             self.running = False

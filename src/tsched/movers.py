@@ -62,6 +62,10 @@ class Movers:
             self._numbers[move.job] = number + 1
             yield Order(move.op, move.group, node, move.job, move.token, move.size_bytes, number)
 
+    def unheard(self, order: Order) -> bool:
+        """Whether its backend says, by a true `closed`, that nothing is answered any more."""
+        return bool(getattr(self._backends[order.group], "closed", False))
+
     async def carry_out(self, move: Move, order: Order) -> Answer:
         """Have one node's share done and seen to be done; answers what happened, within the command's timeout."""
         return await carry_out(self._backends[order.group], KINDS[type(move)], order, move.timeout_us)

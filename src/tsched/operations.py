@@ -28,6 +28,10 @@ class Operations:
         """The jobs that are registered now."""
         return MappingProxyType(self._state.jobs)
 
+    def has_state(self, job: str) -> bool:
+        """Whether anything of this job, registered or not, is or may be in memory somewhere."""
+        return any(job in group.ledger.places for group in self._state.groups.values())
+
     async def add_job(self, job: Job) -> None:
         """Register a job. One that a restarted scheduler knows from its log is taken over, with what is new about it.
 

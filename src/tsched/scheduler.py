@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Literal, Self
 
 from anyio import CancelScope
@@ -111,6 +111,11 @@ class Scheduler(Operations):
             self._driver.report(events.PhaseYielded(lease.id) if lease is not None else events.RequestCancelled(*key))
         await self._driver.stop(self._drain_s, exc_type, exc, traceback)
 
+    @property
+    def groups(self) -> Mapping[str, Group]:
+        """What is scheduled, by name."""
+        return MappingProxyType({group.name: group for group in self._groups})
+
     # ------------------------------------------------------------------- turns
 
     async def acquire(
@@ -179,6 +184,18 @@ class Scheduler(Operations):
         if waiter.lease.lost_reason is not None:  # in the same moment as it was granted
             raise lost(waiter.lease)
         return waiter.lease
+
+    async def attach(self, lease: int, client: str) -> Lease:
+        """Take up a lease from before a restart again, by its number; waits while its turn is suspended.
+
+        Raises:
+            LeaseLost: it has ended, or never was this client's.
+            and all that `acquire` raises.
+        """
+        if self.client_of(lease) != client:
+            raise LeaseLost(f"lease {lease} has ended, or never was client {client!r}'s")
+        request = self._state.leases[lease].request
+        return await self.acquire(request.job, request.groups, client=client, request=request.number)
 
     async def release(self, lease: Lease | int, groups: str | Sequence[str] = ()) -> None:
         """Give back a lease, or `groups` of it. What was given back before is no error.
@@ -255,6 +272,11 @@ class Scheduler(Operations):
         await self._tell(events.LeaseRenewed(_number(lease)), LeaseLost)
 
     # --------------------------------------------------------------- observing
+
+    def client_of(self, lease: int) -> str | None:
+        """Whose lease this is; None where it has ended."""
+        known = self._state.leases.get(lease)
+        return None if known is None else known.request.client
 
     def status(self) -> Status:
         """All groups and jobs at this moment."""

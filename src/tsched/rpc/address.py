@@ -8,11 +8,13 @@ import socket
 import stat
 from contextlib import suppress
 from dataclasses import dataclass
+from urllib.parse import quote, unquote
 
 from tsched.errors import Invalid
 
 # What `sockaddr_un` holds on Linux, less the closing zero.
 MAX_PATH_BYTES = 107
+PATIENCE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,11 @@ class Address:
         if self.path:
             return f"unix:{self.path}"
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def target(self) -> str:
+        """What gRPC is given: it takes a path for a URI's, in which some characters must be written otherwise."""
+        return f"unix:{quote(self.path)}" if self.path else str(self)
 
     @property
     def local(self) -> bool:
@@ -49,6 +56,14 @@ def parse(text: str) -> Address:
     return Address(host=host, port=int(port))
 
 
+def same_host(peer: str) -> bool:
+    """Whether gRPC's name of a peer is that of a process on this host."""
+    if peer.startswith("unix:"):
+        return True
+    host = unquote(peer.partition(":")[2].rpartition(":")[0]).strip("[]")
+    return Address(host=host).local
+
+
 def check_local(address: Address, insecure: bool) -> None:
     """Nothing here is encrypted: what others can reach must be asked for."""
     if not address.local and not insecure:
@@ -59,20 +74,36 @@ def check_local(address: Address, insecure: bool) -> None:
 
 
 def clear_way(address: Address) -> None:
-    """Remove a socket that a dead server left behind; raises `Invalid` where a living one, or a file, is in the way."""
+    """Remove a socket that a dead server left behind, and make its folder where there is none.
+
+    Raises:
+        Invalid: a living server's socket, or a file, is in the way, or the folder is not ours to write in.
+    """
     try:
-        mode = os.stat(address.path).st_mode
-    except FileNotFoundError:
-        return
-    if not stat.S_ISSOCK(mode):
-        raise Invalid(f"address {address}: a file is there that is no socket; take another path")
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            probe.connect(address.path)
-        except ConnectionRefusedError:
+        os.makedirs(os.path.dirname(address.path), exist_ok=True)
+        if not os.path.lexists(address.path):
+            return
+        if not stat.S_ISSOCK(os.lstat(address.path).st_mode):
+            raise Invalid(f"address {address}: a file is there that is no socket; take another path")
+        if not _listens(address.path):
             os.unlink(address.path)
             return
+    except OSError as error:
+        raise Invalid(f"address {address} cannot be served: {error}") from error
     raise Invalid(f"address {address}: another server listens there; end it, or take another path")
+
+
+def _listens(path: str) -> bool:
+    """Whether somebody serves this socket; one that is frozen, so that nobody gets in, counts."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(PATIENCE_S)
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            return False
+        except (TimeoutError, BlockingIOError):
+            return True
+    return True
 
 
 def _unix(path: str, text: str) -> Address:

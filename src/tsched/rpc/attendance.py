@@ -2,22 +2,25 @@
 
 A worker is gone when its process has exited, which is seen at once, or when its stream broke and it did not come back
 in time. One that is merely silent, or frozen, is there. A job of which a worker is gone is lost, unless that one was
-done.
+done. What is left of a lost job's workers bars its name until they have ended, since their states may still be there.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 from contextlib import suppress
 
-from tsched.errors import DuplicateJob, Invalid, ProcessGone, UnknownJob
+import grpc
+
+from tsched.errors import DuplicateJob, Invalid, ProcessGone, TschedError, UnknownGroup, UnknownJob
 from tsched.rpc import processes
 from tsched.rpc.background import Background
-from tsched.rpc.limits import MAX_WORKERS
+from tsched.rpc.limits import MAX_DEAD, MAX_WORKERS
 from tsched.rpc.roster import Roster
 from tsched.rpc.session import Place, Session
+from tsched.rpc.stream import Refused, Stream
 from tsched.rpc.v1 import worker_pb2 as pb
+from tsched.rpc.watch import Watch
 from tsched.rpc.wire import process_of
 from tsched.scheduler import Scheduler
 
@@ -30,7 +33,8 @@ class Attendance:
         self.background = Background()
         self.is_open = False
         self.dead: dict[str, str] = {}
-        self._grace_s, self._suspendable = grace_s, suspendable
+        self._watch = Watch(grace_s, self._exited, self._missed)
+        self._suspendable = suspendable
         self._scheduler: Scheduler | None = None
         self._losing: dict[str, asyncio.Task[None]] = {}
         self._expected: dict[tuple[str, str], None] = {}
@@ -48,10 +52,10 @@ class Attendance:
         for name, job in scheduler.status().jobs.items():
             if not self.roster.of(name):
                 self._expected.update(dict.fromkeys((name, group) for group in job.places))
-        self._patience = asyncio.get_running_loop().call_later(self._grace_s, self._give_up)
-        for session in list(self.roster.sessions.values()):
-            self._watch(session)
-            self._give_grace(session)
+        self._patience = asyncio.get_running_loop().call_later(self._watch.grace_s, self._give_up)
+        for session in self.roster.all():
+            self._watch.begin(session)
+            self._watch.give_grace(session)
         self.tell()
 
     def close(self) -> None:
@@ -59,10 +63,8 @@ class Attendance:
         self.is_open = False
         if self._patience is not None:
             self._patience.cancel()
-        for session in self.roster.sessions.values():
-            self._unwatch(session)
-            if session.grace is not None:
-                session.grace.cancel()
+        for session in self.roster.all():
+            self._watch.end(session)
 
     async def workers(self, place: Place) -> list[Session]:
         group, _, job = place
@@ -85,9 +87,30 @@ class Attendance:
         self._news.set()
         self._news = asyncio.Event()
 
-    # --------------------------------------------------------- coming and going
+    # ------------------------------------------------------------------ coming
 
-    def returned(self, hello: pb.Hello) -> Session | None:
+    async def admit(self, hello: pb.Hello, trusted: bool) -> Session:
+        """The session of a worker that has come, or come back; raises what speaks against it.
+
+        Args:
+            trusted: its stream comes from this host, so that what it says of its process can be true here.
+        """
+        while (session := self._returned(hello)) is None:
+            losing = self._losing.get(hello.job)
+            if losing is None:
+                return await self._arrive(Session(hello, trusted))
+            await asyncio.wait({losing})  # an earlier life of this job, which must not end this one
+        return session
+
+    def attach(self, session: Session, stream: Stream) -> None:
+        """The worker is here, over this stream; one that it had before is ended."""
+        before, session.stream = session.stream, None
+        if before is not None:
+            before.close(Refused(grpc.StatusCode.ABORTED, Invalid(f"{session} opened another stream")))
+        self._watch.stay(session)
+        session.attach(stream)
+
+    def _returned(self, hello: pb.Hello) -> Session | None:
         """The session of a worker that was here before; raises `Invalid` where its name is another process's."""
         session = self.roster.sessions.get(hello.client)
         if session is None:
@@ -95,80 +118,110 @@ class Attendance:
         if session.process == process_of(hello.process):
             if session.place != (hello.group, hello.node, hello.job):
                 raise Invalid(f"{session} cannot become one of job {hello.job!r} on {hello.group}/{hello.node}")
+            session.take_capabilities(hello.capabilities)
             return session
-        if not processes.known(session.process) or processes.alive(session.process):
-            raise Invalid(f"{session} is process {session.process.pid}, which lives: take another client id")
-        self._exited(session)
+        if self._left_nothing(session):
+            self._forget(session)
+        elif session.local and not processes.alive(session.process):
+            self._exited(session)
+        else:
+            raise Invalid(
+                f"{session} is process {session.process.pid}, which lives, or cannot be seen to have ended: "
+                "take another client id"
+            )
         return None
 
-    async def arrive(self, hello: pb.Hello) -> Session:
-        """Take in a worker that was not here before; raises what the scheduler says against it."""
-        session = Session(hello)
+    async def _arrive(self, session: Session) -> Session:
+        """Take in a worker that was not here before, as one whose stream is still to come."""
         self._check(session)
-        losing = self._losing.get(session.job)
-        if losing is not None:  # an earlier life of this job, which must not end this one
-            await losing
         self.dead.pop(session.job, None)
-        await self.roster.join(self.scheduler, session)
-        self._watch(session)
+        self._watch.begin(session)
+        self._watch.give_grace(session)
+        try:
+            await self.roster.join(self.scheduler, session)
+        except TschedError as error:
+            self._forget(session)
+            if session.stream is not None:
+                session.stream.close(Refused(grpc.StatusCode.FAILED_PRECONDITION, error))
+            raise
+        if session.over:
+            self.roster.leave(session)
+            raise ProcessGone(f"process {session.process.pid} of {session} has exited")
         self.tell()
         return session
 
     def _check(self, session: Session) -> None:
+        for other in self.roster.all():
+            if self._left_nothing(other):
+                self._forget(other)
         if len(self.roster.sessions) >= MAX_WORKERS:
             raise Invalid(f"{MAX_WORKERS} workers are connected already: close one")
-        group = self.scheduler._state.groups.get(session.group)
-        if group is not None and self._suspendable and group.group.suspendable and not session.suspendable:
-            raise Invalid(f"group {session.group!r} is suspendable, but {session} cannot park at any moment")
+        self._check_place(session)
+        if session.local and not processes.alive(session.process):
+            raise ProcessGone(f"process {session.process.pid} of {session} is not there")
         for other in self.roster.of(session.job):
             if other.bereft:
                 raise DuplicateJob(
-                    f"job {session.job!r} was lost, but its process {other.process.pid} lives: end that first"
+                    f"job {session.job!r} was lost, but {other} lives, or cannot be seen to have ended: end process "
+                    f"{other.process.pid}, or force the job's eviction if you know that it has"
                 )
+
+    def _check_place(self, session: Session) -> None:
+        group = self.scheduler.groups.get(session.group)
+        if group is None:
+            raise UnknownGroup(f"no group {session.group!r}; there are: {', '.join(sorted(self.scheduler.groups))}")
+        if session.node not in group.nodes:
+            raise Invalid(f"group {group.name!r} has no node {session.node!r}; there are: {', '.join(group.nodes)}")
+        if self._suspendable and group.suspendable and not session.suspendable:
+            raise Invalid(f"group {session.group!r} is suspendable, but {session} cannot park at any moment")
+
+    # ------------------------------------------------------------------- going
 
     def broke(self, session: Session) -> None:
         """Its stream is no more; it may come back, unless it has exited."""
         if self.is_open and self.roster.sessions.get(session.client) is session:
-            self._give_grace(session)
+            self._watch.give_grace(session)
 
     async def finish(self, session: Session) -> None:
         """The job has finished with this worker, and when it was the last one, altogether."""
-        session.over = True
-        self._unwatch(session)
-        session.end(None)
-        if self.roster.leave(session):
+        self._forget(session)
+        if not self.roster.of(session.job):
             with suppress(UnknownJob):
                 await self.scheduler.remove_job(session.job)
-        self.tell()
-
-    def _give_grace(self, session: Session) -> None:
-        if processes.known(session.process) and not processes.alive(session.process):
-            self._exited(session)
-            return
-        loop = asyncio.get_running_loop()
-        session.grace = loop.call_later(self._grace_s, self._missed, session)
 
     def _missed(self, session: Session) -> None:
         """It did not come back in time: its job is lost, and what it left is there until its process ends."""
-        if processes.known(session.process) and processes.stopped(session.process):
-            self._give_grace(session)
-            return
-        session.bereft = True
-        self._lose(session.job, f"{session} broke off and did not come back within {self._grace_s:g} s")
+        if session.local and processes.stopped(session.process):
+            self._watch.give_grace(session)
+        elif not session.bereft:
+            self._lose(session.job, f"{session} broke off and did not come back within {self._watch.grace_s:g} s")
 
     def _exited(self, session: Session) -> None:
         """Its process is no more, and neither is what it held."""
         reason = f"process {session.process.pid} of {session} has exited"
-        self._unwatch(session)
-        if session.grace is not None:
-            session.grace.cancel()
-        self.roster.leave(session)
-        session.end(ProcessGone(reason))
+        self._forget(session, ProcessGone(reason))
+        if session.stream is not None:  # kept open by a child that it forked
+            session.stream.close(Refused(grpc.StatusCode.ABORTED, ProcessGone(reason)))
         if not session.bereft:
             self._lose(session.job, reason)
+
+    def _left_nothing(self, session: Session) -> bool:
+        """Whether a lost job's worker that cannot be watched, and is silent, has no state left to be afraid of."""
+        silent = session.bereft and not session.local and session.stream is None
+        return silent and not self.scheduler.has_state(session.job)
+
+    def _forget(self, session: Session, error: ProcessGone | None = None) -> None:
+        self._watch.end(session)
+        self.roster.leave(session)
+        session.end(error)
         self.tell()
 
     def _lose(self, job: str, reason: str) -> None:
+        """All workers of a lost job are orphans: none of them takes part in the job's next life."""
+        for session in self.roster.of(job):
+            session.bereft = True
+        if len(self.dead) >= MAX_DEAD:
+            self.dead = {name: why for name, why in self.dead.items() if self.scheduler.has_state(name)}
         self.dead[job] = reason
         self._losing[job] = self.background.start(self._declare_lost(job, reason))
 
@@ -184,17 +237,5 @@ class Attendance:
         expected, self._expected = self._expected, {}
         for job in dict.fromkeys(job for job, _ in expected):
             if not self.roster.of(job):
-                self._lose(job, f"its workers did not come back within {self._grace_s:g} s after a restart")
+                self._lose(job, f"its workers did not come back within {self._watch.grace_s:g} s after a restart")
         self.tell()
-
-    def _watch(self, session: Session) -> None:
-        if processes.known(session.process) and session.exit_descriptor is None:
-            session.exit_descriptor = processes.exit_descriptor(session.process)
-        if session.exit_descriptor is not None:
-            asyncio.get_running_loop().add_reader(session.exit_descriptor, self._exited, session)
-
-    def _unwatch(self, session: Session) -> None:
-        descriptor, session.exit_descriptor = session.exit_descriptor, None
-        if descriptor is not None:
-            asyncio.get_running_loop().remove_reader(descriptor)
-            os.close(descriptor)

@@ -51,6 +51,7 @@ class Dialogue:
         self._numbers = count(1)
         self._calls: dict[int, Call] = {}
         self._leases: dict[int, WorkerLease] = {}
+        self._named: list[int] = []
         self.error: TschedError | None = None
         self._link = Link(
             address,
@@ -117,7 +118,7 @@ class Dialogue:
     def _withdraw(self, number: int, call: Call) -> None:
         with self._lock:
             self._calls.pop(number, None)
-            if call.lease is not None:
+            if call.lease is not None and call.lease.unclaim():
                 self._leases.pop(call.lease.id, None)
         self._link.send(pb.FromWorker(cancel=pb.Cancel(call=number)))
 
@@ -137,16 +138,16 @@ class Dialogue:
         hello = pb.Hello()
         hello.CopyFrom(self._hello)
         with self._lock:
-            hello.calls.extend(self._calls)
-            leases = list(self._leases.values())
-        hello.held.extend(
-            pb.Held(lease=lease.id, request=lease.request, groups=lease.asked) for lease in leases if lease.groups
-        )
+            self._named = list(self._calls)
+            hello.calls.extend(self._named)
+            hello.held.extend(lease.id for lease in self._leases.values() if lease.groups)
         return hello
 
     def _unanswered(self) -> list[pb.FromWorker]:
+        """What is said after Hello: all calls again, and which of those in Hello were given up since."""
         with self._lock:
-            return [call.message for call in self._calls.values()]
+            given_up = [pb.FromWorker(cancel=pb.Cancel(call=n)) for n in self._named if n not in self._calls]
+            return given_up + [call.message for call in self._calls.values()]
 
     def _take(self, message: pb.ToWorker) -> None:
         match message.WhichOneof("body"):
@@ -162,20 +163,22 @@ class Dialogue:
     def _replied(self, reply: pb.Reply) -> None:
         with self._lock:
             call = self._calls.pop(reply.call, None)
-            if call is None:
-                return
-            if reply.HasField("grant"):
+            unwanted = call is None and reply.HasField("grant") and reply.grant.lease not in self._leases
+            if call is not None and reply.HasField("grant"):
                 call.lease = self._granted(reply.grant, call.message.acquire)
-        call.answer(reply)
+        if call is not None:
+            call.answer(reply)
+        elif unwanted:
+            self._link.send(pb.FromWorker(cancel=pb.Cancel(call=reply.call)))
 
     def _granted(self, grant: pb.Grant, acquire: pb.Acquire) -> WorkerLease:
-        known = self._leases.get(grant.lease)
-        if known is None:
-            known = WorkerLease(
-                grant, self._hello.job, self._hello.client, acquire.request, asked=tuple(acquire.groups)
-            )
-            self._leases[grant.lease] = known
-        return known
+        """The lease that the request became; each call that it answers has a claim on it."""
+        lease = self._leases.get(grant.lease)
+        if lease is None:
+            lease = WorkerLease(grant, self._hello.job, self._hello.client, acquire.request)
+            self._leases[grant.lease] = lease
+        lease.claims += 1
+        return lease
 
     def _change(self, change: pb.LeaseChanged) -> None:
         lease = self._leases.get(change.lease)

@@ -6,6 +6,7 @@ Needs grpcio-tools and mypy-protobuf, which nobody needs to run tsched.
 from __future__ import annotations
 
 import re
+import sys
 from importlib import import_module, resources
 from pathlib import Path
 
@@ -29,7 +30,8 @@ def protoc(*arguments: str) -> None:
 
 
 def main() -> None:
-    protoc(f"--python_out={SOURCE}", f"--mypy_out=quiet:{SOURCE}")
+    stubs = Path(sys.executable).with_name("protoc-gen-mypy")  # which need not be on the path
+    protoc(f"--plugin=protoc-gen-mypy={stubs}", f"--python_out={SOURCE}", f"--mypy_out=quiet:{SOURCE}")
     for suffix in ("_pb2.py", "_pb2.pyi"):
         made = SOURCE / PROTO.replace(".proto", suffix)
         made.write_text(HEADER + re.sub(r" *# noqa: \w+", "", made.read_text()))

@@ -9,6 +9,7 @@ from tsched.rpc.worker_lease import WorkerLease
 
 # A lease is renewed so many times within its time to live, so that one lost renewal does not end it.
 BEATS = 3
+LEAST_S, MOST_S = 0.01, 600.0
 
 
 class Heartbeat:
@@ -17,6 +18,7 @@ class Heartbeat:
     def __init__(self, leases: Callable[[], Iterable[WorkerLease]], renew: Callable[[WorkerLease], None]) -> None:
         self._leases, self._renew = leases, renew
         self._news = threading.Event()
+        self._lock = threading.Lock()
         self._over = False
         self._thread: threading.Thread | None = None
 
@@ -24,9 +26,10 @@ class Heartbeat:
         """A lease was granted; one with a time to live is renewed from now on."""
         if lease.ttl_s is None:
             return
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="tsched heartbeat", daemon=True)
-            self._thread.start()
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="tsched heartbeat", daemon=True)
+                self._thread.start()
         self._news.set()
 
     def close(self) -> None:
@@ -35,9 +38,11 @@ class Heartbeat:
 
     def _run(self) -> None:
         while not self._over:
-            mortal = [lease for lease in self._leases() if lease.ttl_s is not None and lease.held]
-            for lease in mortal:
-                self._renew(lease)
-            shortest = min((lease.ttl_s for lease in mortal if lease.ttl_s is not None), default=None)
-            self._news.wait(None if shortest is None else shortest / BEATS)
+            lifetimes = []
+            for lease in self._leases():
+                if lease.ttl_s is not None and lease.held:
+                    self._renew(lease)
+                    lifetimes.append(lease.ttl_s)
+            shortest_s = min(lifetimes, default=None)
+            self._news.wait(None if shortest_s is None else min(max(shortest_s / BEATS, LEAST_S), MOST_S))
             self._news.clear()

@@ -13,7 +13,6 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 
 from tsched.errors import Invalid, MissingExtra
 from tsched.rpc.address import Address, check_local, clear_way, parse
@@ -21,6 +20,7 @@ from tsched.rpc.attendance import Attendance
 from tsched.rpc.hub_backend import HubBackend
 from tsched.rpc.limits import METHOD, SERVER
 from tsched.rpc.reception import Reception
+from tsched.rpc.worker_status import WorkerStatus
 from tsched.scheduler import Scheduler
 
 try:
@@ -50,9 +50,9 @@ class WorkerHub:
         self.backend = HubBackend(self._attendance, suspendable=suspendable)
 
     @property
-    def workers(self) -> tuple[str, ...]:
-        """The client ids of the workers that are connected, or may come back."""
-        return tuple(self._attendance.roster.sessions)
+    def workers(self) -> tuple[WorkerStatus, ...]:
+        """The workers that are connected, or may come back."""
+        return tuple(session.status() for session in self._attendance.roster.all())
 
     @asynccontextmanager
     async def serve(self, scheduler: Scheduler, address: str, *, insecure: bool = False) -> AsyncIterator[str]:
@@ -106,11 +106,10 @@ def _check_loop() -> None:
 def _bind(server: grpc.aio.Server, address: Address) -> Address:
     """Open the socket; one with a path is its owner's alone."""
     if address.path:
-        Path(address.path).parent.mkdir(parents=True, exist_ok=True)
         clear_way(address)
     before = os.umask(0o177)
     try:
-        port = server.add_insecure_port(str(address))
+        port = server.add_insecure_port(address.target)
     except RuntimeError as error:
         raise Invalid(f"address {address} cannot be served: {error}") from error
     finally:

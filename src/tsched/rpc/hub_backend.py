@@ -31,6 +31,11 @@ _BACK: dict[MoveKind, MoveKind] = {"park": "restore", "restore": "park"}
 class Places(Protocol):
     """Who is where; asked for each order."""
 
+    @property
+    def is_open(self) -> bool:
+        """Whether workers are served."""
+        ...
+
     async def workers(self, place: Place) -> list[Session]:
         """The workers of this place, once it is clear who they are.
 
@@ -47,6 +52,11 @@ class HubBackend:
         self.suspendable = suspendable
         self._places = places
 
+    @property
+    def closed(self) -> bool:
+        """Whether no worker can answer, since none is served: orders wait until that changes."""
+        return not self._places.is_open
+
     async def park(self, order: Order) -> None:
         await self._move("park", order)
 
@@ -55,9 +65,11 @@ class HubBackend:
 
     async def discard(self, order: Order) -> None:
         try:
-            ranks = await self._movers((order.group, order.node, order.job))
+            workers = await self._places.workers((order.group, order.node, order.job))
         except ProcessGone:
             return
+        # One that is away may go on computing, whether or not there is something to move: it must end, or come back.
+        ranks = [worker for worker in workers if worker.moves or worker.stream is None]
         outcomes = await _each(ranks, lambda rank: _ordered(rank, "discard", order))
         for outcome in outcomes:
             if isinstance(outcome, BackendError) and not isinstance(outcome, ProcessGone):
@@ -82,7 +94,11 @@ class HubBackend:
 
     async def sizes(self, group: str, node: str, job: str) -> Sizes:
         ranks = await self._movers((group, node, job))
-        sizes = [await _sized(rank, Order(0, group, node, job, 0)) for rank in ranks]
+        outcomes = await _each(ranks, lambda rank: _sized(rank, Order(0, group, node, job, 0)))
+        for outcome in outcomes:
+            if isinstance(outcome, BackendError):
+                raise outcome
+        sizes = [outcome for outcome in outcomes if isinstance(outcome, Sizes)]
         return Sizes(
             sum(size.save_bytes for size in sizes),
             sum(size.drop_bytes for size in sizes),
@@ -118,9 +134,7 @@ async def _each(ranks: list[Session], ask: Callable[[Session], Awaitable[T]]) ->
 
 
 async def _ordered(rank: Session, kind: MoveKind, order: Order) -> None:
-    answer = await rank.ask(KINDS[kind], order)
-    if answer.HasField("failure"):
-        raise as_backend_error(answer.failure)
+    _heed(rank, await rank.ask(KINDS[kind], order), "done")
 
 
 async def _probed(rank: Session, order: Order, deadline_us: int) -> Presence:
@@ -131,13 +145,20 @@ async def _probed(rank: Session, order: Order, deadline_us: int) -> Presence:
         return Presence(alive=False)
     except TimeoutError:
         raise BackendError(f"{rank} did not answer a probe: it is frozen, or cannot be reached") from None
-    if answer.HasField("failure"):
-        raise as_backend_error(answer.failure)
-    return presence_of(answer.presence) if answer.HasField("presence") else Presence()
+    _heed(rank, answer, "presence")
+    return presence_of(answer.presence)
 
 
 async def _sized(rank: Session, order: Order) -> Sizes:
     answer = await rank.ask(pb.KIND_SIZES, order)
+    _heed(rank, answer, "sizes")
+    return sizes_of(answer.sizes)
+
+
+def _heed(rank: Session, answer: pb.Answer, expected: str) -> None:
+    """Raises what the worker said went wrong, and for an answer to another question."""
     if answer.HasField("failure"):
         raise as_backend_error(answer.failure)
-    return sizes_of(answer.sizes)
+    said = answer.WhichOneof("outcome")
+    if said != expected:
+        raise BackendError(f"{rank} answered an order with {said or 'nothing'!r} where {expected!r} was due")

@@ -15,7 +15,12 @@ MAX_TAGS = 64
 MAX_CALLS = 256
 MAX_UNREAD = 1024
 MAX_WORKERS = 4096
+MAX_STREAMS = 2 * MAX_WORKERS
+MAX_DEAD = 1024
 MAX_NUMBER = 2**63 - 1
+
+# A pebibyte a worker: far beyond any, and the sum over all of them is still a number that everything can carry.
+MAX_SIZE_BYTES = 1 << 50
 
 Options = list[tuple[str, int]]
 
@@ -30,6 +35,7 @@ _SIZES: Options = [
 SERVER: Options = [
     *_SIZES,
     ("grpc.so_reuseport", 0),
+    ("grpc.max_concurrent_streams", 16),
     ("grpc.server.max_pending_requests", 100_000),
     ("grpc.server.max_pending_requests_hard_limit", 200_000),
 ]
@@ -44,6 +50,12 @@ CLIENT: Options = [
     ("grpc.min_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 1000),
 ]
+
+
+def check_size(what: str, size_bytes: int) -> None:
+    """Raises `Invalid` for what is no size of a state."""
+    if not 0 <= size_bytes <= MAX_SIZE_BYTES:
+        raise Invalid(f"{what} must be >= 0, and at most {MAX_SIZE_BYTES}, not {size_bytes}")
 
 
 def check_name(what: str, name: str, *, empty: bool = False) -> None:

@@ -14,7 +14,7 @@ from typing import Protocol, cast
 
 from tsched.errors import ChannelClosed, MissingExtra, TschedError
 from tsched.rpc.address import Address
-from tsched.rpc.limits import CLIENT, METHOD
+from tsched.rpc.limits import CLIENT, METHOD, VERSION
 from tsched.rpc.v1 import worker_pb2 as pb
 
 try:
@@ -98,10 +98,17 @@ class Link:
             outbox.put(None)
         if call is not None:
             call.cancel()
-        if threading.current_thread() is not self._thread:
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(5)
 
     def _run(self) -> None:
+        try:
+            self._keep_up()
+        except Exception as error:  # whatever it is, who waits here must not wait for ever
+            self._fail(ChannelClosed(f"the channel to {self._address} broke: {type(error).__name__}: {error}"))
+            raise
+
+    def _keep_up(self) -> None:
         give_up, backoff = time.monotonic() + self._timeout_s, BACKOFF_S
         while not self._over.is_set():
             error, welcomed = self._once(give_up)
@@ -124,7 +131,7 @@ class Link:
         patience = threading.Timer(max(0.01, give_up - time.monotonic()), self._interrupt)
         patience.daemon = True
         welcomed = False
-        with grpc.insecure_channel(str(self._address), options=CLIENT) as channel:
+        with grpc.insecure_channel(self._address.target, options=CLIENT) as channel:
             try:
                 call = self._open(channel, outbox)
                 patience.start()
@@ -132,6 +139,8 @@ class Link:
                     if welcomed:
                         self._take(message)
                         continue
+                    if not message.HasField("welcome") or not 1 <= message.welcome.version <= VERSION:
+                        return ChannelClosed(f"what listens at {self._address} does not speak as this tsched"), False
                     welcomed = True
                     patience.cancel()
                     self._begin(outbox)

@@ -33,7 +33,11 @@ def this_host() -> str:
 
 
 def this_process() -> Process:
-    pid = os.getpid()
+    return process_of_pid(os.getpid())
+
+
+def process_of_pid(pid: int) -> Process:
+    """The process of this host that has this number now."""
     state = _stat(pid)
     return Process(pid, state[1] if state else 0, this_host())
 
@@ -59,7 +63,7 @@ def exit_descriptor(process: Process) -> int | None:
     """A descriptor that becomes readable when the process exits; None where there is none to be had."""
     try:
         descriptor = os.pidfd_open(process.pid)
-    except OSError:
+    except (OSError, OverflowError):  # the number is what somebody said
         return None
     if alive(process):
         return descriptor

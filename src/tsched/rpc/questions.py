@@ -10,6 +10,7 @@ import asyncio
 from contextlib import suppress
 
 from tsched.errors import AcquireRefused, Invalid, LeaseLost, TschedError, UnknownJob
+from tsched.lease import Lease
 from tsched.model import SECOND_US
 from tsched.rpc.attendance import Attendance
 from tsched.rpc.limits import MAX_CALLS, MAX_GROUPS, MAX_NUMBER, check_name
@@ -66,26 +67,29 @@ class Questions:
             ttl_s = self._ttl_s(message)
             session.send(pb.ToWorker(reply=pb.Reply(call=message.call, grant=grant_message(lease, ttl_s))))
         finally:
-            session.calls.pop(message.call, None)
+            if session.calls.get(message.call) is asyncio.current_task():
+                del session.calls[message.call]
 
     def _ttl_s(self, message: pb.Acquire) -> float | None:
         """How soon the lease ends unless it is renewed."""
-        groups = self._scheduler._state.groups
-        limits = [groups[name].group.lease_ttl_us for name in message.groups]
+        limits = [self._scheduler.groups[name].lease_ttl_us for name in message.groups]
         found = [limit / SECOND_US for limit in limits if limit is not None]
         if message.HasField("ttl_s"):
             found.append(message.ttl_s)
         return min(found, default=None)
 
     async def release(self, session: Session, message: pb.Release) -> None:
-        lease = session.leases.get(message.lease)
+        lease = self._own(session, message.lease)
         try:
-            if message.HasField("state_bytes"):
-                await self._attendance.roster.resize(self._scheduler, session, message.state_bytes)
-            if lease is not None:
+            if message.unmeasured or message.HasField("state_bytes"):
+                size_bytes = None if message.unmeasured else message.state_bytes
+                await self._attendance.roster.resize(self._scheduler, session, size_bytes)
+            if isinstance(lease, Lease):
                 await self._scheduler.release(lease, [name for name in message.groups if name in lease.tokens])
                 if not lease.groups:
                     session.drop(lease)
+            elif lease is not None:
+                await self._scheduler.release(lease, tuple(message.groups))
             elif message.lease in session.lost:
                 raise LeaseLost(f"lease {message.lease} was lost: {session.lost[message.lease]}")
         except Exception as error:
@@ -93,16 +97,24 @@ class Questions:
         else:
             session.done(message.call)
 
-    async def give_back(self, session: Session, number: int) -> None:
+    async def give_all_back(self, session: Session) -> None:
+        """The worker leaves: it waits for nothing and holds nothing any more."""
+        for task in list(session.calls.values()):
+            task.cancel()
+        for number in (*session.leases, *session.returning):
+            await self._give_back(session, number)
+
+    async def _give_back(self, session: Session, number: int) -> None:
         """A lease that its worker does not want, or does not know of."""
-        lease = session.leases.get(number)
-        if lease is not None:
+        lease = self._own(session, number)
+        if isinstance(lease, Lease):
             session.drop(lease)
+        if lease is not None:
             with suppress(TschedError):
                 await self._scheduler.release(lease)
 
     async def renew(self, session: Session, message: pb.Renew) -> None:
-        lease = session.leases.get(message.lease)
+        lease = self._own(session, message.lease)
         try:
             if lease is None:
                 raise LeaseLost(
@@ -120,41 +132,47 @@ class Questions:
         task = session.calls.get(message.call)
         if task is not None:
             task.cancel()
-        elif message.call in session.granted:
-            await self.give_back(session, session.granted[message.call])
+            return
+        number = session.granted.pop(message.call, None)
+        if number is not None and number not in session.granted.values():  # else another call has it too
+            await self._give_back(session, number)
 
     def settle(self, session: Session, hello: pb.Hello) -> None:
         """Agree about leases and calls with a worker that has come, or come back."""
-        calls, held = set(hello.calls), {lease.lease: lease for lease in hello.held}
-        for call, task in list(session.calls.items()):
-            if call not in calls:
-                task.cancel()
-        for call, number in list(session.granted.items()):
-            if number not in held and call not in calls:
-                self._attendance.background.start(self.give_back(session, number))
-        for number, lease in held.items():
+        calls, held = set(hello.calls), set(hello.held)
+        for call in session.calls.keys() - calls:
+            session.calls.pop(call).cancel()
+        answered = {number for call, number in session.granted.items() if call in calls}
+        for number in session.leases.keys() - held - answered:
+            self._attendance.background.start(self._give_back(session, number))
+        for number in sorted(held):
             if number in session.leases:
                 session.changed(session.leases[number])
-            elif number in session.lost or not self._is_of(session.client, number):
-                reason = session.lost.get(number, "it ended while the connection was broken")
-                session.send(pb.ToWorker(changed=pb.LeaseChanged(lease=number, lost=reason)))
-            else:
-                self._attendance.background.start(self._reattach(session, lease))
+            elif number not in session.returning:
+                session.returning[number] = self._attendance.background.start(self._reattach(session, number))
 
-    def _is_of(self, client: str, number: int) -> bool:
-        """Whether the scheduler knows the lease, from before a restart, as this client's."""
-        lease = self._scheduler._state.leases.get(number)
-        return lease is not None and lease.request.client == client
+    def _own(self, session: Session, number: int) -> Lease | int | None:
+        """The session's lease; only its number, where it is from before a restart and not taken up again yet."""
+        lease = session.leases.get(number)
+        if lease is not None or self._scheduler.client_of(number) != session.client:
+            return lease
+        return number
 
-    async def _reattach(self, session: Session, held: pb.Held) -> None:
-        groups, request = tuple(held.groups), held.request
+    async def _reattach(self, session: Session, number: int) -> None:
         try:
-            lease = await self._scheduler.acquire(session.job, groups, client=session.client, request=request)
+            if number in session.lost:
+                raise LeaseLost(session.lost[number])
+            if self._scheduler.client_of(number) != session.client:
+                raise LeaseLost("it ended while the connection was broken")
+            lease = await self._scheduler.attach(number, session.client)
         except TschedError as error:
-            session.send(pb.ToWorker(changed=pb.LeaseChanged(lease=held.lease, lost=str(error))))
+            session.send(pb.ToWorker(changed=pb.LeaseChanged(lease=number, lost=str(error))))
         else:
-            session.hold(lease)
+            if lease.groups:
+                session.hold(lease)
             session.changed(lease)
+        finally:
+            session.returning.pop(number, None)
 
 
 def _check_acquire(session: Session, message: pb.Acquire) -> None:

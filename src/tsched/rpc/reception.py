@@ -12,8 +12,9 @@ from contextlib import suppress
 import grpc
 
 from tsched.errors import Invalid, SchedulerClosed, TschedError
+from tsched.rpc.address import same_host
 from tsched.rpc.attendance import Attendance
-from tsched.rpc.limits import MAX_TAGS, VERSION, check_name
+from tsched.rpc.limits import MAX_STREAMS, MAX_TAGS, VERSION, check_name, check_size
 from tsched.rpc.questions import Questions
 from tsched.rpc.session import Session
 from tsched.rpc.stream import Refused, Stream, abort
@@ -51,11 +52,15 @@ class Reception:
     async def attach(self, _: object, context: Context) -> None:
         """Serve one stream to its end."""
         stream = Stream(context)
+        if len(self._streams) >= MAX_STREAMS:
+            full = Invalid(f"{MAX_STREAMS} streams are open already: close one")
+            await abort(context, Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, full))
+            return
         self._streams.add(stream)
         reader: asyncio.Task[None] | None = None
         session: Session | None = None
         try:
-            session = await self._welcome(stream)
+            session = await self._welcome(stream, same_host(context.peer()))
             reader = asyncio.ensure_future(self._read(session, stream))
             await stream.pump()
         except Refused as refusal:
@@ -70,7 +75,7 @@ class Reception:
             self._streams.discard(stream)
             self._attendance.tell()
 
-    async def _welcome(self, stream: Stream) -> Session:
+    async def _welcome(self, stream: Stream, trusted: bool) -> Session:
         try:
             async with asyncio.timeout(HELLO_S):
                 message = await stream.receive()
@@ -81,20 +86,19 @@ class Reception:
         hello = message.hello
         try:
             _check(hello)
-            session = self._attendance.returned(hello) or await self._attendance.arrive(hello)
+            session = await self._attendance.admit(hello, trusted)
         except TschedError as error:
             raise Refused(grpc.StatusCode.FAILED_PRECONDITION, error) from error
-        stream.send(pb.ToWorker(welcome=pb.Welcome(version=VERSION)))
-        before, session.stream = session.stream, None
-        if before is not None:
-            before.close(Refused(grpc.StatusCode.ABORTED, Invalid(f"{session} opened another stream")))
-        session.attach(stream)
+        stream.send(pb.ToWorker(welcome=pb.Welcome(version=min(VERSION, hello.version))))
+        self._attendance.attach(session, stream)
         self._questions.settle(session, hello)
         return session
 
     async def _read(self, session: Session, stream: Stream) -> None:
         try:
             while not stream.closed and (message := await stream.receive()) is not None:
+                if session.stream is not stream:  # the worker has come back over another one
+                    break
                 await self._take(session, message)
             stream.close()
         except Refused as refusal:
@@ -132,10 +136,7 @@ class Reception:
                 pass  # a message of a later version
 
     async def _goodbye(self, session: Session, message: pb.Goodbye) -> None:
-        for task in list(session.calls.values()):
-            task.cancel()
-        for number in list(session.leases):
-            await self._questions.give_back(session, number)
+        await self._questions.give_all_back(session)
         if message.done:
             await self._attendance.finish(session)
         session.done(message.call)
@@ -150,10 +151,13 @@ def _check(hello: pb.Hello) -> None:
     for what in ("client", "job", "group", "node"):
         check_name(what, getattr(hello, what))
     check_name("owner", hello.owner, empty=True)
-    if hello.state_bytes < 0 or hello.turn_bytes < 0:
-        raise Invalid(f"state_bytes and turn_bytes must be >= 0, not {hello.state_bytes} and {hello.turn_bytes}")
+    check_name("host", hello.process.host, empty=True)
+    check_size("state_bytes", hello.state_bytes)
+    check_size("turn_bytes", hello.turn_bytes)
     if len(hello.capabilities.tags) > MAX_TAGS:
         raise Invalid(f"{len(hello.capabilities.tags)} region tags: at most {MAX_TAGS} are taken")
+    for tag in hello.capabilities.tags:
+        check_name("region tag", tag)
 
 
 async def _ended(reader: asyncio.Task[None]) -> None:

@@ -6,12 +6,13 @@ add up, and the fullest node counts. It is removed when all of its workers are d
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
 from tsched.errors import Invalid
 from tsched.model import Job
+from tsched.rpc.limits import check_size
 from tsched.rpc.session import Place, Session
 from tsched.scheduler import Scheduler
 
@@ -21,6 +22,9 @@ class Roster:
 
     def __init__(self) -> None:
         self.sessions: dict[str, Session] = {}
+
+    def all(self) -> list[Session]:
+        return list(self.sessions.values())
 
     def of(self, job: str) -> list[Session]:
         return [session for session in self.sessions.values() if session.job == job]
@@ -34,24 +38,21 @@ class Roster:
         if known is not None and session.owner and known.owner and session.owner != known.owner:
             raise Invalid(f"job {session.job!r} belongs to owner {known.owner!r}, not to {session.owner!r}")
         self.sessions[session.client] = session  # before anything is waited for, so that others count it too
-        try:
-            await self._declare(scheduler, session)
-        except BaseException:
-            self.leave(session)
-            raise
+        await self._declare(scheduler, session)
 
-    async def resize(self, scheduler: Scheduler, session: Session, state_bytes: int) -> None:
-        """What stays of the worker's state was measured anew."""
-        if session.state_bytes != state_bytes:
-            session.state_bytes = state_bytes
+    async def resize(self, scheduler: Scheduler, session: Session, state_bytes: int | None) -> None:
+        """What stays of the worker's state was measured anew, or could not be; raises `Invalid` for what is no size."""
+        if state_bytes is not None:
+            check_size("state_bytes", state_bytes)
+        if session.state_bytes != state_bytes or session.unmeasured != (state_bytes is None):
+            session.state_bytes, session.unmeasured = state_bytes, state_bytes is None
             if session.job in scheduler.jobs:
                 await self._declare(scheduler, session)
 
-    def leave(self, session: Session) -> bool:
-        """Forget the worker; true where it was its job's last one."""
+    def leave(self, session: Session) -> None:
+        """Forget the worker."""
         if self.sessions.get(session.client) is session:
             del self.sessions[session.client]
-        return not self.of(session.job)
 
     async def _declare(self, scheduler: Scheduler, session: Session) -> None:
         known = scheduler.jobs.get(session.job)
@@ -63,25 +64,31 @@ class Roster:
 
 
 def _merged(job: Job, session: Session, workers: list[Session]) -> Job:
-    state = {(worker.group, worker.client): (worker.node, worker.state_bytes) for worker in workers}
-    turn = {(worker.group, worker.client): (worker.node, worker.turn_bytes) for worker in workers}
+    """The job as its workers say; where none of them names a size, what is known of it already stays."""
+    named = {worker.group for worker in workers if worker.state_bytes is not None or worker.unmeasured}
+    state = [(worker.group, worker.node, worker.state_bytes) for worker in workers if worker.group in named]
+    named = {worker.group for worker in workers if worker.turn_bytes is not None}  # where it is not, it is nothing
+    turn = [(worker.group, worker.node, worker.turn_bytes or 0) for worker in workers if worker.group in named]
     return replace(
         job,
         owner=session.owner or job.owner,
         weight=session.weight if session.weight != 1.0 else job.weight,
-        state_bytes={**job.state_bytes, **_fullest(state)},
-        turn_bytes={**job.turn_bytes, **_fullest(turn)},
+        state_bytes=_known({**job.state_bytes, **_fullest(state)}),
+        turn_bytes=_known({**job.turn_bytes, **_fullest(turn)}),
     )
 
 
-def _fullest(sizes: Mapping[tuple[str, str], tuple[str, int | None]]) -> dict[str, int]:
-    """For each group the sum on its fullest node; a group where one size is unknown is left out."""
+def _fullest(sizes: Iterable[tuple[str, str, int | None]]) -> dict[str, int | None]:
+    """For each group the sum on its fullest node; None where a size is unknown."""
     sums: dict[str, dict[str, int]] = {}
-    unknown: dict[str, None] = {}
-    for (group, _), (node, size) in sizes.items():
+    unknown: set[str] = set()
+    for group, node, size in sizes:
+        nodes = sums.setdefault(group, {})
+        nodes[node] = nodes.get(node, 0) + (size or 0)
         if size is None:
-            unknown[group] = None
-        else:
-            nodes = sums.setdefault(group, {})
-            nodes[node] = nodes.get(node, 0) + size
-    return {group: max(nodes.values()) for group, nodes in sums.items() if group not in unknown}
+            unknown.add(group)
+    return {group: None if group in unknown else max(nodes.values()) for group, nodes in sums.items()}
+
+
+def _known(sizes: Mapping[str, int | None]) -> dict[str, int]:
+    return {group: size for group, size in sizes.items() if size is not None}

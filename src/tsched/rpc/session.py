@@ -7,14 +7,17 @@ and orders that were not answered are repeated then.
 from __future__ import annotations
 
 import asyncio
+import random
 from itertools import count
 
 from tsched.backends import Order
 from tsched.errors import BackendError
 from tsched.lease import Lease
+from tsched.rpc import processes
 from tsched.rpc.stream import Stream
 from tsched.rpc.v1 import worker_pb2 as pb
-from tsched.rpc.wire import changed_message, failure, order_message, process_of
+from tsched.rpc.wire import changed_message, failure, nothing, order_message, process_of
+from tsched.rpc.worker_status import WorkerStatus
 
 LOST_KEPT = 64
 
@@ -22,26 +25,31 @@ Place = tuple[str, str, str]
 
 
 class Session:
-    """A worker's standing with the scheduler, from its first Hello to its end."""
+    """A worker's standing with the scheduler, from its first Hello to its end.
 
-    def __init__(self, hello: pb.Hello) -> None:
+    `local`: its process is of this host, and can be watched. `bereft`: its job was lost, and it lives on. `over`: it
+    has left, or its process has ended.
+    """
+
+    def __init__(self, hello: pb.Hello, trusted: bool) -> None:
         self.client, self.job, self.group, self.node = hello.client, hello.job, hello.group, hello.node
         self.owner, self.weight = hello.owner, hello.weight
         self.state_bytes = hello.state_bytes if hello.HasField("state_bytes") else None
         self.turn_bytes = hello.turn_bytes if hello.HasField("turn_bytes") else None
         self.process = process_of(hello.process)
-        self.moves, self.suspendable = hello.capabilities.moves, hello.capabilities.suspendable
-        self.tags = tuple(hello.capabilities.tags)
+        self.local = trusted and processes.known(self.process)
+        self.take_capabilities(hello.capabilities)
         self.stream: Stream | None = None
         self.leases: dict[int, Lease] = {}
         self.lost: dict[int, str] = {}
         self.calls: dict[int, asyncio.Task[None]] = {}
         self.granted: dict[int, int] = {}
-        self.bereft = self.over = False
-        self.exit_descriptor: int | None = None
-        self.grace: asyncio.TimerHandle | None = None
+        self.returning: dict[int, asyncio.Task[None]] = {}
+        self.bereft = self.over = self.unmeasured = False
+        self._error: BackendError | None = None
         self._orders: dict[int, tuple[pb.ToWorker, asyncio.Future[pb.Answer]]] = {}
-        self._numbers = count(1)
+        # An answer to an order of the scheduler before this one must meet none of these.
+        self._numbers = count(random.SystemRandom().getrandbits(62))
 
     def __str__(self) -> str:
         return f"worker {self.client!r} of job {self.job!r} on {self.group}/{self.node}"
@@ -50,14 +58,28 @@ class Session:
     def place(self) -> Place:
         return self.group, self.node, self.job
 
+    def take_capabilities(self, capabilities: pb.Capabilities) -> None:
+        self.moves, self.suspendable = capabilities.moves, capabilities.suspendable
+        self.tags = tuple(capabilities.tags)
+
+    def status(self) -> WorkerStatus:
+        return WorkerStatus(
+            self.client,
+            self.job,
+            self.group,
+            self.node,
+            self.process.pid,
+            self.stream is not None,
+            self.moves,
+            tuple(self.leases),
+            self.tags,
+        )
+
     # ----------------------------------------------------------------- stream
 
     def attach(self, stream: Stream) -> None:
         """The worker is here, over this stream; what it was ordered before is repeated."""
         self.stream = stream
-        if self.grace is not None:
-            self.grace.cancel()
-            self.grace = None
         for message, _ in self._orders.values():
             stream.send(message)
 
@@ -103,6 +125,8 @@ class Session:
         Raises:
             BackendError: the worker is gone for good.
         """
+        if self.over:
+            return self._left(kind)
         number = next(self._numbers)
         message = order_message(number, kind, order, deadline_us)
         answer: asyncio.Future[pb.Answer] = asyncio.get_running_loop().create_future()
@@ -119,15 +143,21 @@ class Session:
             future.set_result(answer)
 
     def end(self, error: BackendError | None) -> None:
-        """It does not come back: orders fail with `error`, or are met where it left nothing behind."""
-        for task in list(self.calls.values()):
+        """It does not come back: orders, now and later, fail with `error`, or are met where it left nothing behind."""
+        self.over, self._error = True, error
+        for task in (*self.calls.values(), *self.returning.values()):
             task.cancel()
         for lease in list(self.leases.values()):
             self.drop(lease)
-        for _, future in self._orders.values():
+        for message, future in self._orders.values():
             if future.done():
                 continue
             if error is None:
-                future.set_result(pb.Answer(done=pb.Done()))
+                future.set_result(self._left(message.order.kind))
             else:
                 future.set_exception(error)
+
+    def _left(self, kind: pb.Kind.ValueType) -> pb.Answer:
+        if self._error is not None:
+            raise self._error
+        return nothing(kind)

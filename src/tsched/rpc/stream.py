@@ -14,6 +14,7 @@ from tsched.rpc.v1 import worker_pb2 as pb
 from tsched.rpc.wire import failure
 
 CODE = "tsched-code"
+PATIENCE_S = 1.0
 
 
 class Refused(Exception):
@@ -31,6 +32,7 @@ class Stream:
         self._context = context
         self._outbox: asyncio.Queue[pb.ToWorker | None] = asyncio.Queue()
         self._refusal: Refused | None = None
+        self._refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._closed = False
 
     @property
@@ -49,9 +51,12 @@ class Stream:
 
     def close(self, refusal: Refused | None = None) -> None:
         """End the stream, without a refusal after what waits to be sent."""
-        if not self._closed:
-            self._closed, self._refusal = True, refusal
-            self._outbox.put_nowait(None)
+        if self._closed:
+            return
+        self._closed, self._refusal = True, refusal
+        self._outbox.put_nowait(None)
+        if refusal is not None:
+            self._refused.set_result(None)
 
     async def receive(self) -> pb.FromWorker | None:
         """The worker's next message, None when it sends no more; raises `Refused` for what is no message."""
@@ -64,22 +69,31 @@ class Stream:
         return message if isinstance(message, pb.FromWorker) else None
 
     async def pump(self) -> None:
-        """Send what waits until the stream is closed; then end it as `close` was told."""
-        while self._refusal is None and (message := await self._outbox.get()) is not None:
+        """Send what waits until the stream is closed; then end it as `close` was told, even if the worker reads not."""
+        writer = asyncio.ensure_future(self._write())
+        try:
+            await asyncio.wait({writer, self._refused}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({writer}, timeout=PATIENCE_S)  # for what is being sent
+        finally:
+            writer.cancel()
+        if self._refusal is not None:
+            await abort(self._context, self._refusal)
+
+    async def _write(self) -> None:
+        while (message := await self._outbox.get()) is not None and self._refusal is None:
             try:
                 await self._context.write(message)
             except grpc.aio.BaseError:  # the stream has ended meanwhile
                 return
-        if self._refusal is not None:
-            await abort(self._context, self._refusal)
 
 
 async def abort(context: grpc.aio.ServicerContext[pb.FromWorker, pb.ToWorker], refusal: Refused) -> None:
     """End the call with a status from which the worker makes the typed error again."""
     told = failure(refusal.error)
     try:
-        await context.abort(refusal.status, told.text, ((CODE, told.code),))
+        async with asyncio.timeout(PATIENCE_S):
+            await context.abort(refusal.status, told.text, ((CODE, told.code),))
     except grpc.aio.AbortError:
         raise
-    except grpc.aio.BaseError:  # the stream has ended meanwhile
+    except (grpc.aio.BaseError, TimeoutError):  # the stream has ended meanwhile, or nobody reads it
         return

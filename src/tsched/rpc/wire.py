@@ -42,22 +42,27 @@ MOVES: dict[pb.Kind.ValueType, MoveKind] = {number: kind for kind, number in KIN
 
 def failure(error: BaseException) -> pb.Failure:
     """What the other side needs to raise the same error."""
-    text = str(error) or type(error).__name__
-    return pb.Failure(code=_code(error), text=text.encode()[:MAX_TEXT_BYTES].decode(errors="ignore"))
+    return pb.Failure(code=_code(error), text=_cut(str(error) or type(error).__name__))
 
 
 def as_error(message: pb.Failure) -> errors.TschedError:
     """The typed error; a code that is not known becomes an `AcquireRefused` that carries it."""
+    text = _cut(message.text)
     kind = _ERRORS.get(message.code)
     if kind is None:
-        return errors.AcquireRefused(message.text, message.code)
-    return kind(message.text, message.code) if issubclass(kind, errors.AcquireRefused) else kind(message.text)
+        return errors.AcquireRefused(text, message.code)
+    return kind(text, message.code) if issubclass(kind, errors.AcquireRefused) else kind(text)
 
 
 def as_backend_error(message: pb.Failure) -> errors.BackendError:
     """The same, where a backend failed: whatever it raised, it is a `BackendError` here."""
     error = as_error(message)
-    return error if isinstance(error, errors.BackendError) else errors.BackendError(message.text)
+    return error if isinstance(error, errors.BackendError) else errors.BackendError(str(error))
+
+
+def _cut(text: str) -> str:
+    """As much as is sent or kept; what cannot be written in UTF-8, as in some names of files, is replaced."""
+    return text.encode(errors="replace")[:MAX_TEXT_BYTES].decode(errors="ignore")
 
 
 def _code(error: BaseException) -> str:
@@ -67,6 +72,17 @@ def _code(error: BaseException) -> str:
         if kind in _CODES:
             return _CODES[kind]
     return "internal"
+
+
+def nothing(kind: pb.Kind.ValueType) -> pb.Answer:
+    """The answer of a worker that has nothing to move."""
+    match kind:
+        case pb.KIND_PROBE:
+            return pb.Answer(presence=pb.Presence(alive=True))
+        case pb.KIND_SIZES:
+            return pb.Answer(sizes=pb.Sizes())
+        case _:
+            return pb.Answer(done=pb.Done())
 
 
 def order_message(number: int, kind: pb.Kind.ValueType, order: Order, deadline_us: int = 0) -> pb.ToWorker:
@@ -96,6 +112,8 @@ def presence_message(seen: Presence) -> pb.Presence:
 
 
 def presence_of(message: pb.Presence) -> Presence:
+    """Raises `BackendError` for what no device can hold."""
+    _check_bytes(message.resident_bytes, message.parked_bytes)
     return Presence(message.resident_bytes, message.parked_bytes, message.alive)
 
 
@@ -104,7 +122,14 @@ def sizes_message(sizes: Sizes) -> pb.Sizes:
 
 
 def sizes_of(message: pb.Sizes) -> Sizes:
+    """Raises `BackendError` for what no device can hold."""
+    _check_bytes(message.save_bytes, message.drop_bytes, message.shared_bytes)
     return Sizes(message.save_bytes, message.drop_bytes, message.shared_bytes)
+
+
+def _check_bytes(*sizes: int) -> None:
+    if min(sizes) < 0:
+        raise errors.BackendError(f"a worker counted less than no bytes: {sizes}")
 
 
 def process_message(process: Process) -> pb.Process:

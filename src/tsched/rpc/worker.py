@@ -12,11 +12,9 @@ is ordered to, but that `close` drops what the job leaves behind.
 
 from __future__ import annotations
 
-import atexit
 import os
 import time
 import uuid
-import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
@@ -24,30 +22,27 @@ from typing import Self
 
 from tsched.backends import Backend
 from tsched.errors import BackendError, ChannelClosed, Invalid, LeaseLost, TschedError
-from tsched.rpc import processes
+from tsched.rpc import open_workers, processes
 from tsched.rpc.address import parse
 from tsched.rpc.dialogue import Dialogue
 from tsched.rpc.heartbeat import Heartbeat
 from tsched.rpc.limits import MAX_NUMBER, VERSION
 from tsched.rpc.obedience import Obedience
 from tsched.rpc.v1 import worker_pb2 as pb
-from tsched.rpc.wire import process_message
+from tsched.rpc.wire import nothing, process_message
 from tsched.rpc.worker_lease import WorkerLease
 
 __all__ = ["Worker", "WorkerLease"]
 
 CLOSE_S = 5.0
 
-# The workers of this process, and the process that made the first one: gRPC does not outlive a fork.
-_open: weakref.WeakSet[Worker] = weakref.WeakSet()
-_first_pid: list[int] = []
-
 
 class Worker:
     """One worker process of one job; made by `connect`."""
 
     def __init__(self, address: str, hello: pb.Hello, backend: Backend | None, timeout_s: float) -> None:
-        self.job, self.group, self.node, self.client = hello.job, hello.group, hello.node, hello.client
+        job, group, node = self.job, self.group, self.node = hello.job, hello.group, hello.node
+        self.client = hello.client
         self.address = str(parse(address))
         self._hello, self._timeout_s = hello, timeout_s
         self._pid = os.getpid()
@@ -56,7 +51,7 @@ class Worker:
         self._closed = False
         self._dialogue = Dialogue(parse(address), hello, self._obey, timeout_s)
         self._heartbeat = Heartbeat(self._dialogue.leases, self._beat)
-        self._obedience = None if backend is None else Obedience(backend, self._place, self._dialogue.send)
+        self._obedience = None if backend is None else Obedience(backend, (group, node, job), self._dialogue.send)
 
     @classmethod
     def connect(
@@ -90,11 +85,7 @@ class Worker:
             ChannelClosed: nobody answers there, or this process was forked from a connected one.
             Invalid, UnknownGroup, DuplicateJob: the scheduler does not take this worker, and why.
         """
-        if _first_pid and _first_pid[0] != os.getpid():
-            raise ChannelClosed(
-                "this process was forked from one that had connected, and gRPC does not outlive a fork: "
-                "start workers with subprocess, or multiprocessing's 'spawn'"
-            )
+        open_workers.check_not_forked()
         hello = pb.Hello(
             version=VERSION,
             client=client or f"{job[:64]}/{group[:64]}/{node[:64]}/{uuid.uuid4().hex[:12]}",
@@ -111,13 +102,12 @@ class Worker:
             ),
         )
         worker = cls(address, hello, backend, timeout_s)
-        _first_pid[:] = [os.getpid()]
         try:
+            open_workers.add(worker)
             worker._dialogue.start()
         except BaseException:
             worker._end()
             raise
-        _open.add(worker)
         return worker
 
     def __enter__(self) -> Self:
@@ -172,8 +162,13 @@ class Worker:
         call = self._dialogue.ask(pb.FromWorker(acquire=message), timeout_s, f"a turn on {', '.join(names)}")
         assert call.lease is not None
         self._heartbeat.mind(call.lease)
-        if self.group in names:
-            self._refill(call.lease)
+        if self.group in names and self._obedience is not None:
+            try:
+                self._obedience.refill()
+            except BaseException:
+                with suppress(TschedError):
+                    self._give_back(call.lease, (), pb.Release())
+                raise
         return call.lease
 
     def release(self, lease: WorkerLease, groups: str | Sequence[str] = ()) -> None:
@@ -189,7 +184,7 @@ class Worker:
         for name in names:
             if name not in lease.tokens:
                 raise Invalid(f"{lease} is not on group {name!r}")
-        self._give_back(lease, names, self._trim() if self.group in (names or lease.groups) else None)
+        self._give_back(lease, names, self._trimmed(names or lease.groups))
 
     @contextmanager
     def hold(
@@ -204,7 +199,13 @@ class Worker:
         request: int | None = None,
         timeout_s: float | None = None,
     ) -> Iterator[WorkerLease]:
-        """Acquire, run the body, release; raises `LeaseLost` where the lease ended before the body did."""
+        """Acquire, run the body, release, whatever becomes of the body or of the state.
+
+        Raises:
+            LeaseLost: the lease ended before the body did.
+            DeviceMemoryFull: what stays has outgrown the device; the turn is given back, and no state beside it.
+            and all that `acquire` raises.
+        """
         lease = self.acquire(
             groups,
             phase=phase,
@@ -217,12 +218,12 @@ class Worker:
         )
         try:
             yield lease
+            if lease.groups or lease.lost_reason is not None:
+                self.release(lease)
         except BaseException:
             with suppress(TschedError):
                 self._leave(lease)
             raise
-        if lease.groups or lease.lost_reason is not None:
-            self.release(lease)
 
     def renew(self, lease: WorkerLease) -> None:
         """The holder is alive: the lease's time to live starts anew. Raises `LeaseLost` where it has ended."""
@@ -242,13 +243,13 @@ class Worker:
         """
         if self._closed or os.getpid() != self._pid:
             return
-        failure = self._drop() if done and self._dialogue.error is None else None
+        error = self._drop() if done and self._dialogue.error is None else None
         with suppress(TschedError):
-            goodbye = pb.Goodbye(done=done and failure is None)
+            goodbye = pb.Goodbye(done=done and error is None)
             self._dialogue.ask(pb.FromWorker(goodbye=goodbye), min(CLOSE_S, self._timeout_s), "goodbye")
         self._end()
-        if failure is not None:
-            raise failure
+        if error is not None:
+            raise error
 
     def end_quietly(self) -> None:
         """The interpreter ends: say so, and let daemon threads that wait here go on waiting until it has."""
@@ -258,50 +259,42 @@ class Worker:
 
     # ------------------------------------------------------------------ asking
 
-    def _give_back(self, lease: WorkerLease, names: tuple[str, ...], state_bytes: int | None) -> None:
-        message = pb.Release(lease=lease.id, groups=names, state_bytes=state_bytes)
-        self._dialogue.ask(pb.FromWorker(release=message), None, f"the release of {lease}")
+    def _give_back(self, lease: WorkerLease, names: tuple[str, ...], measured: pb.Release) -> None:
+        measured.lease = lease.id
+        measured.groups.extend(names)
+        self._dialogue.ask(pb.FromWorker(release=measured), None, f"the release of {lease}")
         lease.give_back(names)
         if not lease.groups:
             self._dialogue.forget(lease)
 
     def _leave(self, lease: WorkerLease) -> None:
         """Give the lease back whatever has become of the state, since its holder does not go on."""
-        try:
-            self.release(lease)
-        except BackendError:
-            self._give_back(lease, (), None)
-
-    def _refill(self, lease: WorkerLease) -> None:
-        """What the last turn dropped is allocated again; where that fails the turn is given back."""
-        refill = getattr(self._obedience.backend, "refill", None) if self._obedience is not None else None
-        if refill is None:
+        if not lease.groups:
             return
         try:
-            refill(*self._place)
-        except BaseException:
-            self._give_back(lease, (), None)
-            raise
+            measured = self._trimmed(lease.groups)
+        except Exception:  # the backend is foreign code
+            measured = pb.Release(unmeasured=True)
+        self._give_back(lease, (), measured)
 
-    def _trim(self) -> int | None:
+    def _trimmed(self, groups: Sequence[str]) -> pb.Release:
         """What stays, as measured; what was declared is kept free even while the state is still smaller."""
-        trim = getattr(self._obedience.backend, "trim", None) if self._obedience is not None else None
-        return None if trim is None else max(int(trim(*self._place)), self._hello.state_bytes)
+        if self._obedience is None or self.group not in groups:
+            return pb.Release()
+        stays = self._obedience.trim()
+        return pb.Release() if stays is None else pb.Release(state_bytes=max(stays, self._hello.state_bytes))
 
     def _drop(self) -> BackendError | None:
-        if self._obedience is None:
-            return None
-        try:
-            self._obedience.drop(self._timeout_s)
-        except BackendError as error:
-            return error
-        except Exception as error:
-            return BackendError(f"the state of job {self.job!r} could not be dropped: {type(error).__name__} {error}")
+        if self._obedience is not None:
+            try:
+                self._obedience.drop(self._timeout_s)
+            except BackendError as error:
+                return error
         return None
 
     def _end(self) -> None:
         self._closed = True
-        _open.discard(self)
+        open_workers.remove(self)
         self._dialogue.close(ChannelClosed(f"{self!r} was closed"))
         self._heartbeat.close()
         if self._obedience is not None:
@@ -313,18 +306,11 @@ class Worker:
     def _obey(self, order: pb.Order) -> None:
         if self._obedience is not None:
             self._obedience.obey(order)
-
-    @property
-    def _place(self) -> tuple[str, str, str]:
-        return self.group, self.node, self.job
+            return
+        answer = nothing(order.kind)
+        answer.number = order.number
+        self._dialogue.send(pb.FromWorker(answer=answer))
 
 
 def _lost(lease: WorkerLease) -> LeaseLost:
     return LeaseLost(f"lease {lease.id} of job {lease.job!r} was lost: {lease.lost_reason}")
-
-
-@atexit.register
-def _close_all() -> None:
-    """A process that ends without `close` has not finished; it says so, and ends without noise."""
-    for worker in list(_open):
-        worker.end_quietly()

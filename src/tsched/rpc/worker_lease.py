@@ -17,14 +17,15 @@ class WorkerLease:
     does by itself.
     """
 
-    def __init__(self, grant: pb.Grant, job: str, client: str, request: int, asked: tuple[str, ...]) -> None:
+    def __init__(self, grant: pb.Grant, job: str, client: str, request: int) -> None:
         self.id = int(grant.lease)
-        self.job, self.client, self.request, self.asked = job, client, request, asked
+        self.job, self.client, self.request = job, client, request
         self.phase = grant.phase
         self.waited_s, self.restored = grant.waited_s, grant.restored
         self.ttl_s = grant.ttl_s if grant.HasField("ttl_s") else None
         self.lost_reason: str | None = None
         self._tokens: dict[str, int] = dict(grant.tokens)
+        self.claims = 0
         self._changed = threading.Condition()
         self._suspended = False
 
@@ -72,6 +73,11 @@ class WorkerLease:
         with self._changed:
             self._lose(reason, {})
             self._changed.notify_all()
+
+    def unclaim(self) -> bool:
+        """A call that it answered was given up; true where no other one has it."""
+        self.claims -= 1
+        return self.claims <= 0
 
     def give_back(self, groups: tuple[str, ...]) -> None:
         with self._changed:

@@ -6,8 +6,9 @@
     store.restore()   # the same bits, on the same storages
 
 What is moved are storages, each once. Tensor and parameter objects, views, tied weights, what an optimizer refers to,
-hooks and `requires_grad` are never touched, and so cannot be lost. A `RegionBackend` serves many jobs to a scheduler.
-On a CPU the device is an `Arena`.
+hooks and `requires_grad` are never touched, and so cannot be lost. Addresses do change: what keeps one outside of a
+tensor (an array from `numpy()`, a captured graph) must be let go of before a park. A `RegionBackend` serves many
+jobs to a scheduler. On a CPU the device is an `Arena`.
 """
 
 from __future__ import annotations

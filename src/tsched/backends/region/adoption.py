@@ -26,7 +26,7 @@ def check(holdings: Iterable[Holding]) -> None:
         if not holding.storage.resizable():
             _check_aliases(holding)
             foreign.append(holding)
-    ranges = sorted((h.storage.data_ptr(), h.storage.nbytes(), h.layouts[0].name) for h in foreign)
+    ranges = sorted((h.storage.data_ptr(), h.storage.nbytes(), h.name) for h in foreign)
     for (start, size, name), (following, _, other) in pairwise(ranges):
         if following < start + size:
             raise Invalid(f"tensors {name!r} and {other!r} lie on the same memory through two storages: clone one")
@@ -39,24 +39,29 @@ def adopt(holding: Holding, copier_for: CopierFor) -> None:
         return
     owned = new_storage(old.nbytes(), old.device)
     copier_for(old.device).duplicate(old, owned)
-    for tensor in holding.tensors.values():
+    for tensor in holding.tensors:
         tensor.data = Layout.of("", "", tensor).over(owned)
     holding.storage = owned
+
+
+def let_go(holding: Holding) -> None:
+    """Its tensors lose their memory, which is free when nothing else uses it: a discard of what cannot be emptied."""
+    for tensor in holding.tensors:
+        tensor.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
 
 
 def _check_shared(holding: Holding) -> None:
     """Torch says of all CUDA memory that it is shared, and resizes shared CPU memory by parting from the others."""
     if holding.storage.device.type == "cpu" and holding.storage.is_shared():
-        name = holding.layouts[0].name
-        raise Invalid(f"tensor {name!r} is in memory that processes share: name it in share(), or clone it")
+        raise Invalid(f"tensor {holding.name!r} is in memory that processes share: name it in share(), or clone it")
 
 
 def _check_aliases(holding: Holding) -> None:
-    storage, name = holding.storage, holding.layouts[0].name
+    storage = holding.storage
     used = torch._C._storage_Use_Count(storage._cdata)
     known = len(holding.tensors) + 1  # the storage object in our hand
     if used > known:
         raise Invalid(
-            f"tensor {name!r} lies on memory that torch does not own, and {used - known} tensors that no region names "
-            "use it too: name them, let go of them, or clone it"
+            f"tensor {holding.name!r} lies on memory that torch does not own, and {used - known} tensors that no "
+            "region names use it too: name them, let go of them, or clone it"
         )

@@ -15,6 +15,7 @@ from tsched.backends import Order, Presence, Sizes
 from tsched.backends.arena import Arena
 from tsched.backends.orders import OrderBook
 from tsched.backends.region import copiers
+from tsched.backends.region.claims import Usage
 from tsched.backends.region.commons import Commons
 from tsched.backends.region.copiers import CopierFor
 from tsched.backends.region.host import HostPool
@@ -50,7 +51,7 @@ class RegionBackend:
         self._book = OrderBook()
         self._stores: dict[Key, RegionStore] = {}
         self._ended: set[Key] = set()
-        self._commons = Commons(arena)
+        self._commons, self._usage = Commons(arena), Usage()
         self._lock = threading.Lock()
 
     def register(self, group: str, node: str, job: str, regions: Regions) -> RegionStore:
@@ -67,7 +68,7 @@ class RegionBackend:
                 raise BackendError(f"job {job!r} is registered on {group}/{node} already: unregister it first")
             store = self._open(key, regions)
             try:
-                self._commons.join(store.owner, store.shared)
+                self._commons.use(store.owner, store.shared)
             except BaseException:
                 store.close()
                 raise
@@ -107,7 +108,11 @@ class RegionBackend:
     def trim(self, group: str, node: str, job: str) -> int:
         """At the end of a turn: see `RegionStore.trim`. A job that has nothing here yet keeps nothing."""
         store = self._stores.get((group, node, job))
-        return 0 if store is None else store.trim()
+        if store is None:
+            return 0
+        state_bytes = store.trim()
+        self._share(store)
+        return state_bytes
 
     def refill(self, group: str, node: str, job: str) -> None:
         """At the beginning of a turn: see `RegionStore.refill`."""
@@ -127,11 +132,14 @@ class RegionBackend:
             pool=self.pool,
             checksums=self._checksums,
             copier_for=self._copier_for,
-            elsewhere=lambda: self._claimed_beside(key),
+            usage=self._usage,
         )
 
-    def _claimed_beside(self, key: Key) -> frozenset[int]:
-        return frozenset().union(*(store.claims for other, store in list(self._stores.items()) if other != key))
+    def _share(self, store: RegionStore) -> None:
+        """What it shares may have come or gone in its turn; a job that has left meanwhile shares nothing."""
+        with self._lock:
+            if store in self._stores.values():
+                self._commons.use(store.owner, store.shared)
 
     def _park(self, key: Key) -> None:
         if key in self._stores or key in self._ended:

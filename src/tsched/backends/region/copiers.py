@@ -39,7 +39,11 @@ class Copier(Protocol):
         ...
 
     def release(self) -> None:
-        """Give back to the device what was freed and is only cached: after a park, and at the end of a turn."""
+        """Give back to the device what was freed and is only cached, after a park."""
+        ...
+
+    def trim(self) -> None:
+        """The same at the end of a turn; nothing where the next job can have that memory anyhow."""
         ...
 
 
@@ -87,6 +91,9 @@ class CpuCopier:
         trim = _malloc_trim()
         if trim is not None:
             trim(0)
+
+    def trim(self) -> None:
+        """Nothing: it costs more than a turn that moves nothing, and the pages are wanted again in the next one."""
 
 
 def copy(to: int, source: int, size_bytes: int) -> None:

@@ -8,7 +8,7 @@ import torch
 
 from tsched.backends.region.copiers import CopierFor, copy
 from tsched.backends.region.host import Slice
-from tsched.backends.region.survey import Layout, Survey, new_storage
+from tsched.backends.region.survey import Layout, Survey, check_names, new_storage
 from tsched.backends.region.transfer import Parked
 
 
@@ -19,7 +19,8 @@ def export(
     tags: Collection[str],
     copier_for: CopierFor,
 ) -> dict[str, torch.Tensor]:
-    """What these regions hold, by name; each storage is copied once."""
+    """What these regions hold, by name; each storage is copied once. Raises `Invalid` where two names are one."""
+    check_names(survey)
     copies: dict[str, torch.Tensor] = {}
     away = {part.storage._cdata for part in parked}
     for part in parked:
@@ -28,8 +29,8 @@ def export(
             part.check()
             copies |= _over(layouts, _from_host(part.piece))
     for key, holding in survey.holdings.items():
-        layouts = _chosen(holding.layouts, tags)
-        if key not in away and layouts and not holding.drop:
+        layouts = [] if key in away or holding.drop else _chosen(holding.layouts(), tags)
+        if layouts:
             copies |= _over(layouts, _from_device(holding.storage, copier_for))
     for tag, name, generator in survey.generators:
         if tag in tags:

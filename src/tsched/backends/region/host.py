@@ -56,7 +56,8 @@ class HostPool:
     """Buffers of one process. Safe between threads.
 
     Args:
-        limit_bytes: the most that parked states may weigh together; None for no limit.
+        limit_bytes: the most that parked states may weigh together; None for no limit. Their buffers weigh up to a
+            fifth more: they are rounded, and one that is used again may be larger than was asked for.
     """
 
     def __init__(self, limit_bytes: int | None = None) -> None:
@@ -114,7 +115,10 @@ class HostPool:
             )
 
     def _find(self, size_bytes: int) -> Buffer:
-        fitting = [buffer for buffer in self._idle if size_bytes <= buffer.size_bytes <= 2 * size_bytes]
+        most_bytes = 2 * size_bytes
+        if self.limit_bytes is not None:  # which a larger one would pass unseen
+            most_bytes = size_bytes + max(size_bytes // 8, mmap.PAGESIZE)
+        fitting = [buffer for buffer in self._idle if size_bytes <= buffer.size_bytes <= most_bytes]
         if fitting:
             buffer = min(fitting, key=lambda buffer: buffer.size_bytes)
             self._idle.remove(buffer)

@@ -11,6 +11,7 @@ from tsched.backends.region.regions import Source
 from tsched.errors import Invalid
 
 State: TypeAlias = torch.Tensor | torch.Generator
+_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
 
 
 def read(source: Source | None, name: str) -> Iterator[tuple[str, State]]:
@@ -18,24 +19,46 @@ def read(source: Source | None, name: str) -> Iterator[tuple[str, State]]:
     match source:
         case None:
             return
+        case torch.Tensor():
+            yield from _tensor(source, name)
         case torch.nn.Module():
             yield from _module(source, name)
         case torch.optim.Optimizer():
             yield from _optimizer(source, name)
         case torch.Generator():
             yield name, source
-        case torch.Tensor():
-            yield from _tensor(source, name)
         case Mapping():
             for key, part in list(source.items()):
                 yield from read(part, f"{name}.{key}")
+        case Iterator():
+            raise Invalid(f"region {name!r} holds an iterator, which is empty once it was read: make it a list")
         case Iterable():
             for number, part in enumerate(source):
                 yield from read(part, f"{name}.{number}")
         case _ if callable(source):
-            yield from read(source(), name)
+            found = source()
+            yield from read(list(found) if isinstance(found, Iterator) else found, name)
         case _:
             raise Invalid(f"region {name!r}: {type(source).__name__} is no module, optimizer, generator or tensor")
+
+
+def storage_of(name: str, tensor: torch.Tensor) -> torch.UntypedStorage:
+    """Raises `Invalid` for a tensor whose memory is not one plain storage."""
+    if type(tensor) not in _PLAIN:
+        _check_kind(name, tensor)
+    if tensor.is_meta:
+        raise Invalid(f"tensor {name!r} is on the meta device and holds nothing: load it, or leave it out")
+    if tensor.layout is not torch.strided:
+        raise Invalid(f"tensor {name!r} is {tensor.layout}: only strided ones lie on one storage; add its parts")
+    return tensor.untyped_storage()
+
+
+def _check_kind(name: str, tensor: torch.Tensor) -> None:
+    kind = type(tensor)
+    if torch.nn.parameter.is_lazy(tensor):
+        raise Invalid(f"tensor {name!r} is not initialized yet: run the module once before its first turn ends")
+    if kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        raise Invalid(f"tensor {name!r} is a {kind.__name__}, which holds others: add the tensors inside it instead")
 
 
 def _module(module: torch.nn.Module, name: str) -> Iterator[tuple[str, State]]:
@@ -67,7 +90,10 @@ def _values(value: object, name: str) -> Iterator[tuple[str, State]]:
             yield name, value
         case Mapping():
             for key, part in list(value.items()):
-                yield from _values(part, f"{name}.{key}")
+                if isinstance(part, torch.Tensor):
+                    yield f"{name}.{key}", part
+                else:
+                    yield from _values(part, f"{name}.{key}")
         case list() | tuple():
             for number, part in enumerate(value):
                 yield from _values(part, f"{name}.{number}")

@@ -1,7 +1,8 @@
 """Which parts of a job's state are parked, by name, and which stay.
 
 A source is read anew whenever it is needed, since state comes and goes: gradients appear in the first backward pass,
-optimizer moments in the first step. A storage that two regions name belongs to the one that was added first.
+optimizer moments in the first step. A storage that two regions name belongs to the one that was added first, or to the
+first that does not drop it.
 """
 
 from __future__ import annotations
@@ -46,17 +47,18 @@ class Regions:
 
         Args:
             source: a module (parameters, their gradients, buffers), an optimizer (its state), a generator of random
-                numbers, tensors (with their gradients), or a callable that gives any of these.
+                numbers, tensors (with their gradients), or a callable that gives any of these. A generator that other
+                jobs of this process draw from too, as the default one, serves only jobs that are never here together.
             drop: the bytes need not be saved, such as those of a KV cache; see `RegionStore.refill`.
         """
         if not tag or tag in self._regions:
             raise Invalid(f"regions: the tag {tag!r} is {'taken' if tag else 'empty'}; give each region its own")
-        self._regions[tag] = Region(tag, source, drop)
+        self._regions[tag] = Region(tag, _readable(source), drop)
         return self
 
     def share(self, source: Source) -> Regions:
         """Name what stays in device memory although a region may hold it too: the frozen base of many adapters."""
-        self._shared.append(source)
+        self._shared.append(_readable(source))
         return self
 
     @property
@@ -77,3 +79,8 @@ class Regions:
             if tag not in self._regions:
                 raise UnknownRegion(f"no region {tag!r} is registered; there are: {', '.join(self.tags) or 'none'}")
         return frozenset(wanted or self.tags)
+
+
+def _readable(source: Source) -> Source:
+    """What can be read again and again; `model.parameters()` is empty the second time."""
+    return list(source) if isinstance(source, Iterator) else source

@@ -8,18 +8,20 @@ but of what the job itself takes during its own.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Iterable
 
 import torch
 
 from tsched.backends import Sizes
 from tsched.backends.arena import Arena
 from tsched.backends.region import adoption, copiers
+from tsched.backends.region.claims import References, Usage, nbytes
 from tsched.backends.region.copiers import CopierFor
 from tsched.backends.region.export import export
 from tsched.backends.region.host import HostPool
+from tsched.backends.region.ledger import Ledger
 from tsched.backends.region.regions import Regions
-from tsched.backends.region.survey import Holding, References, Survey, check_present, nbytes, references, take
+from tsched.backends.region.survey import Holding, Survey, check_names, check_present, take
 from tsched.backends.region.transfer import Parked, Transfer
 from tsched.errors import BackendError
 
@@ -34,7 +36,7 @@ class RegionStore:
         pool: where host copies lie; its own by default.
         checksums: whether host copies are checked when they are brought back.
         copier_for: what copies, for each device.
-        elsewhere: the addresses of storages that other jobs use too, which therefore stay.
+        usage: who uses which storage, so that what other jobs use too stays; this job alone by default.
 
     Raises:
         DeviceMemoryFull: the arena has no room for the job as it is.
@@ -50,27 +52,22 @@ class RegionStore:
         pool: HostPool | None = None,
         checksums: bool = False,
         copier_for: CopierFor = copiers.copier_for,
-        elsewhere: Callable[[], Collection[int]] = frozenset,
+        usage: Usage | None = None,
     ) -> None:
         self.regions, self.owner = regions, owner
-        self._arena, self._pool, self._elsewhere = arena, pool or HostPool(), elsewhere
+        self._pool = pool or HostPool()
         self._copier_for, self._checksums = copier_for, checksums
         self._lock = threading.RLock()
         self._parked: dict[int, Parked] = {}
         self._random: dict[str, tuple[str, torch.Generator, torch.Tensor]] = {}
-        self._own: References = {}
-        self._shared: References = {}
-        self._dropped: frozenset[int] = frozenset()
-        self._charged = 0
+        self._ledger = Ledger(owner, arena, self._parked, usage or Usage())
         self._ended = ""
-        check_present(self._survey())
-        self._charge(self.resident_bytes)
+        self._begin()
 
     @property
     def resident_bytes(self) -> int:
         """Device bytes of this job alone, in the storages themselves, as far as they were seen."""
-        others = self._elsewhere()
-        return sum(nbytes(reference) for key, reference in list(self._own.items()) if key not in others)
+        return self._ledger.weigh().resident
 
     @property
     def parked_bytes(self) -> int:
@@ -79,23 +76,12 @@ class RegionStore:
 
     @property
     def sizes(self) -> Sizes:
-        saved = dropped = 0
-        others = self._elsewhere()
-        for key, reference in list(self._own.items()):
-            part = self._parked.get(key)
-            size = nbytes(reference) if part is None else part.size_bytes
-            size = 0 if key in others else size
-            saved, dropped = (saved, dropped + size) if key in self._dropped else (saved + size, dropped)
-        return Sizes(saved, dropped, sum(map(nbytes, self._shared.values())))
-
-    @property
-    def claims(self) -> frozenset[int]:
-        """The addresses of the storages that this job uses."""
-        return frozenset(self._own) | frozenset(self._shared)
+        _, saved, dropped = self._ledger.weigh()
+        return Sizes(saved, dropped, sum(map(nbytes, self.shared.values())))
 
     @property
     def shared(self) -> References:
-        return dict(self._shared)
+        return self._ledger.claims.shared
 
     def park(self, tags: Iterable[str] = ()) -> None:
         """Move these regions, by default all, to host memory and free their device memory. Parked ones stay so.
@@ -109,10 +95,9 @@ class RegionStore:
             self._check_here()
             chosen = self.regions.chosen(tags)
             survey = self._survey()
+            random = {name: (tag, it, it.get_state()) for tag, name, it in survey.generators if tag in chosen}
             self._take_out([holding for holding in self._movable(survey) if holding.tag in chosen])
-            for tag, name, generator in survey.generators:
-                if tag in chosen:
-                    self._random.setdefault(name, (tag, generator, generator.get_state()))
+            self._random = random | self._random
 
     def restore(self, tags: Iterable[str] = ()) -> None:
         """Bring these regions back, and free their host memory. What is on the device stays as it is.
@@ -124,10 +109,10 @@ class RegionStore:
             self._check_here()
             chosen = self.regions.chosen(tags)
             self._bring_in([part for part in self._parked.values() if part.piece is not None and part.tag in chosen])
-            for name, (tag, generator, state) in list(self._random.items()):
+            for tag, generator, state in self._random.values():
                 if tag in chosen:
                     generator.set_state(state)
-                    del self._random[name]
+            self._random = {name: saved for name, saved in self._random.items() if saved[0] not in chosen}
 
     def refill(self, tags: Iterable[str] = ()) -> None:
         """Allocate again what was dropped, filled with zeros; for the job, when its turn begins."""
@@ -137,7 +122,7 @@ class RegionStore:
             self._bring_in([part for part in self._parked.values() if part.piece is None and part.tag in chosen])
 
     def trim(self) -> int:
-        """Drop what may be dropped, empty caches, and charge the arena for what has grown.
+        """Drop what may be dropped, give back caches that others need, and charge the arena for what has grown.
 
         Returns:
             The bytes of the state that stays, or that is parked.
@@ -147,11 +132,13 @@ class RegionStore:
         """
         with self._lock:
             self._check_here()
-            survey = self._survey()
-            self._take_out([holding for holding in self._movable(survey) if holding.drop])
-            self._transfer().release(holding.storage.device for holding in survey.on_device())
-            self._charge(self.resident_bytes - self._charged)
-            return self.sizes.save_bytes
+            self._ledger.notice(self.regions)
+            if self._ledger.claims.dropped.difference(self._parked):
+                self._take_out([holding for holding in self._movable(take(self.regions)) if holding.drop])
+            self._transfer().trim(self._ledger.claims.devices)
+            resident, saved, _ = self._ledger.weigh()
+            self._ledger.charge_for(resident)
+            return saved
 
     def export(self, tags: Iterable[str] = ()) -> dict[str, torch.Tensor]:
         """Copies in CPU memory, of what is parked from its host copy, by "tag.name". No move runs meanwhile.
@@ -169,9 +156,12 @@ class RegionStore:
             if self._ended:
                 return
             survey = self._survey()
-            doomed = [holding for holding in self._movable(survey) if holding.storage.resizable()]
-            parts = [Parked(holding.storage, 0, holding.tag, (), None, None) for holding in doomed]
+            doomed = self._movable(survey)
+            parts = [Parked(it.storage, 0, it.tag, (), None, None) for it in doomed if it.storage.resizable()]
             self._transfer().empty(parts)
+            for holding in doomed:
+                if not holding.storage.resizable():
+                    adoption.let_go(holding)
             self._end("was discarded")
 
     def close(self) -> None:
@@ -180,69 +170,68 @@ class RegionStore:
             if not self._ended:
                 self._end("was closed")
 
+    def _begin(self) -> None:
+        try:
+            survey = self._survey()
+            check_present(survey)
+            check_names(survey)
+            self._ledger.charge_for(self.resident_bytes)
+        except BaseException:
+            self._end("was refused")
+            raise
+
     def _take_out(self, holdings: list[Holding]) -> None:
         adoption.check(holdings)
         transfer = self._transfer()
         parked = {part.storage._cdata: part for part in transfer.copy_out(holdings, self._pool)}
-        self._own.update(references(holdings))
         self._parked.update(parked)
         try:
+            if not parked.keys() <= self._ledger.claims.own.keys():  # some were adopted
+                self._ledger.notice(self.regions)
             transfer.empty(list(parked.values()))
         except BaseException:
-            self._forget(list(parked))
+            self._forget([key for key, part in parked.items() if part.is_back])
             raise
-        self._settle()
+        finally:
+            self._ledger.settle()
 
     def _bring_in(self, parts: list[Parked]) -> None:
+        if not parts:
+            return
         size = sum(part.size_bytes for part in parts)
-        self._charge(size)
+        self._ledger.charge(size)
         try:
             self._transfer().fill(parts)
         except BaseException:
-            self._charge(-size)
+            self._ledger.charge(-size)
             raise
         self._forget([part.storage._cdata for part in parts])
-        del parts[:]
-        self._settle()
-
-    def _settle(self) -> None:
-        """Give back what is charged for memory that is not there any more."""
-        self._charge(min(0, self.resident_bytes - self._charged))
+        del parts[:]  # with them go storages that the job let go of meanwhile
+        self._ledger.settle()
 
     def _forget(self, keys: list[int]) -> None:
         parts = [self._parked.pop(key) for key in keys]
         self._pool.give([part.piece for part in parts if part.piece is not None])
 
     def _survey(self) -> Survey:
-        survey = take(self.regions)
-        holdings = survey.on_device()
-        kept = {key: reference for key, reference in self._own.items() if key in self._parked}
-        self._own = kept | references(holdings)
-        self._shared = references(survey.shared.values())
-        self._dropped = frozenset(holding.storage._cdata for holding in holdings if holding.drop)
-        return survey
+        self._ledger.notice(self.regions)
+        return take(self.regions)
 
     def _movable(self, survey: Survey) -> list[Holding]:
-        stay = {*self._parked, *self._elsewhere()}
-        return [h for h in survey.on_device() if h.storage._cdata not in stay and h.storage.nbytes()]
+        return [holding for holding in survey.on_device() if self._is_movable(holding.storage)]
+
+    def _is_movable(self, storage: torch.UntypedStorage) -> bool:
+        key = storage._cdata
+        return bool(storage.nbytes()) and key not in self._parked and self._ledger.is_alone_on(key)
 
     def _transfer(self) -> Transfer:
         return Transfer(self._copier_for, checksums=self._checksums)
 
-    def _charge(self, size_bytes: int) -> None:
-        """More or, where it is negative, less; the arena may refuse more."""
-        if self._arena is not None:
-            if size_bytes > 0:
-                self._arena.charge(self.owner, size_bytes)
-            elif size_bytes < 0:
-                self._arena.refund(self.owner, -size_bytes)
-        self._charged += size_bytes
-
     def _end(self, how: str) -> None:
         self._forget(list(self._parked))
         self._random.clear()
-        self._charge(-self._charged)
-        self._own, self._shared, self._ended = {}, {}, how
+        self._ledger.close()
+        self._ended = how
 
     def _check_here(self) -> None:
         if self._ended:

@@ -1,19 +1,15 @@
-"""What a job's state is at this moment: its distinct storages, each with every tensor known to lie on it."""
+"""What is to be moved or copied: a job's distinct storages, each with every tensor that is known to lie on it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from itertools import pairwise
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 
-from tsched.backends.region.reading import read
-from tsched.backends.region.regions import Regions, Source
+from tsched.backends.region.reading import read, storage_of
+from tsched.backends.region.regions import Regions
 from tsched.errors import Invalid
-
-References: TypeAlias = dict[int, StorageWeakRef]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,34 +22,51 @@ class Layout:
     shape: torch.Size
     stride: tuple[int, ...]
     offset: int
+    conjugate: bool
+    negative: bool
 
     @classmethod
     def of(cls, tag: str, name: str, tensor: torch.Tensor) -> Layout:
-        return cls(tag, name, tensor.dtype, tensor.shape, tensor.stride(), int(tensor.storage_offset()))
+        place = tensor.shape, tensor.stride(), int(tensor.storage_offset())
+        return cls(tag, name, tensor.dtype, *place, tensor.is_conj(), tensor.is_neg())
 
     def over(self, storage: torch.UntypedStorage) -> torch.Tensor:
         """A tensor of this layout on another storage."""
         tensor = torch.empty(0, dtype=self.dtype, device=storage.device)
-        return tensor.set_(storage, self.offset, self.shape, self.stride)
+        tensor.set_(storage, self.offset, self.shape, self.stride)
+        tensor = torch._neg_view(tensor) if self.negative else tensor
+        return tensor.conj() if self.conjugate else tensor
 
 
 @dataclass(slots=True, eq=False)
 class Holding:
-    """One storage; `tensors` are all that are known to lie on it, by identity."""
+    """One storage, and the tensors on it as (tag, name, tensor)."""
 
     storage: torch.UntypedStorage
     tag: str
     drop: bool
-    layouts: list[Layout] = field(default_factory=list)
-    tensors: dict[int, torch.Tensor] = field(default_factory=dict)
+    named: list[tuple[str, str, torch.Tensor]] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return self.named[0][1]
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        """Each once, with those that they are views of."""
+        named = [tensor for _, _, tensor in self.named]
+        bases = [tensor._base for tensor in named if tensor._base is not None]
+        return list({id(tensor): tensor for tensor in named + bases}.values())
+
+    def layouts(self) -> tuple[Layout, ...]:
+        return tuple(Layout.of(tag, name, tensor) for tag, name, tensor in self.named)
 
 
 @dataclass(slots=True, eq=False)
 class Survey:
-    """The storages of the regions, those that are shared, and the generators as (tag, name, generator)."""
+    """The storages of the regions, without those that are shared, and the generators as (tag, name, generator)."""
 
     holdings: dict[int, Holding] = field(default_factory=dict)
-    shared: dict[int, Holding] = field(default_factory=dict)
     generators: list[tuple[str, str, torch.Generator]] = field(default_factory=list)
 
     def on_device(self) -> list[Holding]:
@@ -65,31 +78,37 @@ class Survey:
 
 def take(regions: Regions) -> Survey:
     """Read every source. Raises `Invalid` for a tensor whose memory is not one plain storage."""
-    survey = Survey()
-    for source in regions.shared:
-        _note(survey, survey.shared, source, "", drop=False)
+    survey, shared = Survey(), _shared(regions)
     for region in regions:
-        _note(survey, survey.holdings, region.source, region.tag, region.drop)
+        for name, state in read(region.source, region.tag):
+            if isinstance(state, torch.Tensor):
+                storage = storage_of(name, state)
+                if storage._cdata not in shared:
+                    _hold(survey, storage, region.tag, region.drop).named.append((region.tag, name, state))
+            else:
+                survey.generators.append((region.tag, name, state))
     return survey
+
+
+def check_names(survey: Survey) -> None:
+    """Raises `Invalid` where two states have one name, under which only one of them could be saved."""
+    names = [name for _, name, _ in survey.generators]
+    names += [name for holding in survey.holdings.values() for _, name, _ in holding.named]
+    names.sort()
+    for name, following in pairwise(names):
+        if name == following:
+            raise Invalid(f"two states are named {name!r}: give their regions other tags, or their keys other names")
 
 
 def check_present(survey: Survey) -> None:
     """Raises `Invalid` where a tensor's memory is not there: another store has parked or discarded it."""
     for holding in survey.holdings.values():
-        for layout in holding.layouts:
-            if layout.shape.numel() and not holding.storage.nbytes():
+        for _, name, tensor in holding.named:
+            if tensor.numel() and not holding.storage.nbytes():
                 raise Invalid(
-                    f"the memory of tensor {layout.name!r} is not there: it was parked or discarded as another job's; "
+                    f"the memory of tensor {name!r} is not there: it was parked or discarded as another job's; "
                     "restore that first, and name what both use in share()"
                 )
-
-
-def references(holdings: Iterable[Holding]) -> References:
-    """Storages without keeping them; an address is not used again while its reference exists."""
-    return {
-        holding.storage._cdata: StorageWeakRef(holding.storage)  # type: ignore[no-untyped-call]
-        for holding in holdings
-    }
 
 
 def new_storage(size_bytes: int, device: torch.device | str = "cpu") -> torch.UntypedStorage:
@@ -97,33 +116,17 @@ def new_storage(size_bytes: int, device: torch.device | str = "cpu") -> torch.Un
     return torch.UntypedStorage(size_bytes, device=device)  # type: ignore[no-untyped-call]
 
 
-def nbytes(reference: StorageWeakRef) -> int:
-    """What this storage weighs; 0 where it does not exist any more."""
-    storage: torch.UntypedStorage | None = torch.UntypedStorage._new_with_weak_ptr(reference.cdata)
-    return 0 if storage is None else storage.nbytes()
+def _shared(regions: Regions) -> dict[int, torch.UntypedStorage]:
+    """By address; the storages are kept so that no other can have it meanwhile."""
+    states = [state for source in regions.shared for state in read(source, "shared")]
+    storages = [storage_of(name, state) for name, state in states if isinstance(state, torch.Tensor)]
+    return {storage._cdata: storage for storage in storages}
 
 
-def _note(survey: Survey, into: dict[int, Holding], source: Source, tag: str, drop: bool) -> None:
-    for name, state in read(source, tag or "shared"):
-        if isinstance(state, torch.Generator):
-            survey.generators.append((tag, name, state))
-            continue
-        _check(name, state)
-        storage = state.untyped_storage()
-        holding = survey.shared.get(storage._cdata) or into.setdefault(storage._cdata, Holding(storage, tag, drop))
-        holding.layouts.append(Layout.of(tag, name, state))
-        holding.tensors[id(state)] = state
-        if state._base is not None:
-            holding.tensors[id(state._base)] = state._base
-
-
-def _check(name: str, tensor: torch.Tensor) -> None:
-    kind = type(tensor)
-    if torch.nn.parameter.is_lazy(tensor):
-        raise Invalid(f"tensor {name!r} is not initialized yet: run the module once before its first turn ends")
-    if tensor.is_meta:
-        raise Invalid(f"tensor {name!r} is on the meta device and holds nothing: load it, or leave it out")
-    if kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
-        raise Invalid(f"tensor {name!r} is a {kind.__name__}, which holds others: add the tensors inside it instead")
-    if tensor.layout != torch.strided:
-        raise Invalid(f"tensor {name!r} is {tensor.layout}: only strided ones lie on one storage; add its parts")
+def _hold(survey: Survey, storage: torch.UntypedStorage, tag: str, drop: bool) -> Holding:
+    holding = survey.holdings.get(storage._cdata)
+    if holding is None:
+        holding = survey.holdings[storage._cdata] = Holding(storage, tag, drop)
+    elif holding.drop and not drop:
+        holding.tag, holding.drop = tag, False
+    return holding

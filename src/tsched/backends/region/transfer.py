@@ -32,6 +32,11 @@ class Parked:
     piece: Slice | None
     checksum: int | None
 
+    @property
+    def is_back(self) -> bool:
+        """Whether the device has its memory; what is in it is said by the move that put it there."""
+        return self.storage.nbytes() == self.size_bytes
+
     def empty(self) -> None:
         self.storage.resize_(0)
         touch.forbid(self.storage)
@@ -78,7 +83,10 @@ class Transfer:
             raise
 
     def empty(self, parked: Sequence[Parked]) -> None:
-        """Free the device's copies; where that fails, they are there again."""
+        """Free the device's copies; where that fails, they are there again, as far as the device lets them.
+
+        What could not be brought back stays empty (`is_back` says so) and its host copy must be kept.
+        """
         emptied: list[Parked] = []
         try:
             for part in parked:
@@ -86,7 +94,9 @@ class Transfer:
                 part.empty()
             self.release(part.storage.device for part in parked)
         except BaseException:
-            self._fill(emptied)
+            for part in emptied:
+                with suppress(Exception):
+                    self.fill([part])
             raise
 
     def fill(self, parked: Sequence[Parked]) -> None:
@@ -105,14 +115,18 @@ class Transfer:
             raise
 
     def release(self, devices: Iterable[torch.device]) -> None:
-        """Give back what is only cached."""
+        """Give back what a park has freed and is only cached."""
         for device in dict.fromkeys(devices):
             self._copier(device).release()
 
-    def _fill(self, parked: Sequence[Parked], begun: list[Parked] | None = None) -> None:
+    def trim(self, devices: Iterable[torch.device]) -> None:
+        """The same at the end of a turn, where that is needed for another job to have the memory."""
+        for device in dict.fromkeys(devices):
+            self._copier(device).trim()
+
+    def _fill(self, parked: Sequence[Parked], begun: list[Parked]) -> None:
         for part in parked:
-            if begun is not None:
-                begun.append(part)
+            begun.append(part)
             part.allocate()
             copier = self._copier(part.storage.device)
             if part.piece is None:
@@ -123,8 +137,7 @@ class Transfer:
 
     def _parked(self, holding: Holding, piece: Slice | None) -> Parked:
         checksum = _sum(piece) if self._checksums and piece is not None else None
-        layouts = tuple(holding.layouts)
-        return Parked(holding.storage, holding.storage.nbytes(), holding.tag, layouts, piece, checksum)
+        return Parked(holding.storage, holding.storage.nbytes(), holding.tag, holding.layouts(), piece, checksum)
 
     def _copier(self, device: torch.device) -> Copier:
         if device not in self._copiers:

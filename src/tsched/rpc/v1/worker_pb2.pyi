@@ -9,7 +9,9 @@ The worker speaks first, with Hello, and is answered with Welcome, or the stream
 Whatever the worker asks for carries a `call` number of its own choice and is answered by one Reply with that number.
 Orders are numbered by the scheduler and answered by one Answer each. After a broken stream the worker says Hello
 again with the same client id, names what it holds and repeats the calls that were not answered; the scheduler
-repeats its orders. Fields that a reader does not know are left alone; a greater protocol version is refused.
+repeats its orders. Fields that a reader does not know are left alone; a greater protocol version is refused. Names
+are printable and at most 256 bytes, sizes are at least 0; what breaks such a rule in Hello ends the stream, and
+elsewhere fails the call or the order that it belongs to.
 """
 
 from collections import abc as _abc
@@ -134,7 +136,12 @@ Global___ToWorker: _TypeAlias = ToWorker
 
 @_typing.final
 class Hello(_message.Message):
-    """---------------------------------------------------------------- who is there"""
+    """---------------------------------------------------------------- who is there
+
+    `held` are the leases that the worker has in hand, `calls` those that were not answered: what the scheduler knows
+    beyond them is given back, or withdrawn. `moves`: there is a backend to give orders to. A size that is left out is
+    unknown, and a job of unknown size shares its group's memory with nobody.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -165,7 +172,7 @@ class Hello(_message.Message):
     @_builtins.property
     def capabilities(self) -> Global___Capabilities: ...
     @_builtins.property
-    def held(self) -> _containers.RepeatedCompositeFieldContainer[Global___Held]: ...
+    def held(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
     def calls(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
@@ -182,7 +189,7 @@ class Hello(_message.Message):
         turn_bytes: _builtins.int | None = ...,
         process: Global___Process | None = ...,
         capabilities: Global___Capabilities | None = ...,
-        held: _abc.Iterable[Global___Held] | None = ...,
+        held: _abc.Iterable[_builtins.int] | None = ...,
         calls: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_state_bytes", b"_state_bytes", "_turn_bytes", b"_turn_bytes", "capabilities", b"capabilities", "process", b"process", "state_bytes", b"state_bytes", "turn_bytes", b"turn_bytes"]
@@ -202,7 +209,9 @@ Global___Hello: _TypeAlias = Hello
 
 @_typing.final
 class Process(_message.Message):
-    """A process is known by its number and when it began, within the host and process namespace that `host` names."""
+    """A process is known by its number and when it began, within the host and process namespace that `host` names. The
+    scheduler watches it only where the connection comes from its own host.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -237,7 +246,9 @@ class Capabilities(_message.Message):
     moves: _builtins.bool
     suspendable: _builtins.bool
     @_builtins.property
-    def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """the regions of the state, for people to see"""
+
     def __init__(
         self,
         *,
@@ -254,35 +265,9 @@ class Capabilities(_message.Message):
 Global___Capabilities: _TypeAlias = Capabilities
 
 @_typing.final
-class Held(_message.Message):
-    """A lease that the worker has in hand, and what it asked for to get it."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    LEASE_FIELD_NUMBER: _builtins.int
-    REQUEST_FIELD_NUMBER: _builtins.int
-    GROUPS_FIELD_NUMBER: _builtins.int
-    lease: _builtins.int
-    request: _builtins.int
-    @_builtins.property
-    def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
-    def __init__(
-        self,
-        *,
-        lease: _builtins.int = ...,
-        request: _builtins.int = ...,
-        groups: _abc.Iterable[_builtins.str] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups", "lease", b"lease", "request", b"request"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Held: _TypeAlias = Held
-
-@_typing.final
 class Welcome(_message.Message):
+    """`version`: what both speak from here on, the smaller of the two."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     VERSION_FIELD_NUMBER: _builtins.int
@@ -408,7 +393,9 @@ Global___Cancel: _TypeAlias = Cancel
 
 @_typing.final
 class Release(_message.Message):
-    """What was given back before is no error. `state_bytes`: what stays in device memory from now on."""
+    """No groups are all of them. What was given back before is no error. `state_bytes`: what stays in device memory from now
+    on. `unmeasured`: something does, and nobody can say how much, so that nobody shares the memory with it.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -416,9 +403,11 @@ class Release(_message.Message):
     LEASE_FIELD_NUMBER: _builtins.int
     GROUPS_FIELD_NUMBER: _builtins.int
     STATE_BYTES_FIELD_NUMBER: _builtins.int
+    UNMEASURED_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     lease: _builtins.int
     state_bytes: _builtins.int
+    unmeasured: _builtins.bool
     @_builtins.property
     def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -428,10 +417,11 @@ class Release(_message.Message):
         lease: _builtins.int = ...,
         groups: _abc.Iterable[_builtins.str] | None = ...,
         state_bytes: _builtins.int | None = ...,
+        unmeasured: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_state_bytes", b"_state_bytes", "state_bytes", b"state_bytes"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_state_bytes", b"_state_bytes", "call", b"call", "groups", b"groups", "lease", b"lease", "state_bytes", b"state_bytes"]
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_state_bytes", b"_state_bytes", "call", b"call", "groups", b"groups", "lease", b"lease", "state_bytes", b"state_bytes", "unmeasured", b"unmeasured"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__state_bytes: _TypeAlias = _typing.Literal["state_bytes"]
     _WhichOneofArgType__state_bytes: _TypeAlias = _typing.Literal["_state_bytes", b"_state_bytes"]
@@ -513,6 +503,10 @@ Global___Done: _TypeAlias = Done
 
 @_typing.final
 class Grant(_message.Message):
+    """`waited_s` is the time from request to grant, `restored` whether state came back for it; without `ttl_s` the lease
+    does not end by time.
+    """
+
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
@@ -570,6 +564,8 @@ Global___Grant: _TypeAlias = Grant
 
 @_typing.final
 class Failure(_message.Message):
+    """`code` names the class of error (tsched.rpc.wire), `text` says it to people."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CODE_FIELD_NUMBER: _builtins.int
@@ -645,7 +641,9 @@ Global___LeaseChanged: _TypeAlias = LeaseChanged
 
 @_typing.final
 class Order(_message.Message):
-    """`number` names this order on this worker; `op` the operation of which it is a share, done once however often asked."""
+    """`number` names this order to this worker, in no order, and never again, also by a later scheduler; `op` the operation
+    of which it is a share, done once however often asked. `count` numbers the job's orders; `deadline_us` is for probes.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -695,6 +693,8 @@ Global___Order: _TypeAlias = Order
 
 @_typing.final
 class Answer(_message.Message):
+    """Done answers a move, Presence a probe, Sizes a question for sizes, and Failure any of them."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     NUMBER_FIELD_NUMBER: _builtins.int
