@@ -52,6 +52,7 @@ class Measured:
 
     run_s: float
     trainer_s: float
+    held_s: float
     waits_s: Sequence[float]
     switches_s: Sequence[float]
     spans_s: Mapping[str, float]
@@ -64,6 +65,7 @@ def measured(groups: Sequence[Group], records: Sequence[Record], trainers: str) 
     return Measured(
         run_s=(total.last_us - start) / SECOND_US,
         trainer_s=total.groups[trainers].busy_us / SECOND_US,
+        held_s=sum(group.busy_us for group in total.groups.values()) / SECOND_US,
         waits_s=[wait / SECOND_US for job in total.jobs.values() for wait in job.waits_us],
         switches_s=_switches_s(total),
         spans_s={name: (job.last_yield_us - start) / SECOND_US for name, job in total.jobs.items()},
@@ -103,11 +105,13 @@ def remarks(solos: Mapping[str, Measured], shared: Measured, predicted: Result) 
     slowdowns = ", ".join(f"{name} {shared.spans_s[name] / each.run_s:.2f}" for name, each in solos.items())
     gap = shared.run_s / predicted.lower_bound_s - 1
     error = predicted.makespan_s / shared.run_s - 1
+    drift = sum(each.held_s for each in solos.values()) / shared.held_s - 1
     return [
         f"time-sliced over one after another: {shared.run_s / serial:.3f}; "
         f"{percent(gap, sign=True)} over what no schedule can beat ({number(predicted.lower_bound_s)} s)",
         f"slowdown of each job against its solo run: {slowdowns}",
-        f"prediction from the solo runs: {percent(error, sign=True)} of the measured run time",
+        f"prediction from the solo runs: {percent(error, sign=True)} of the measured run time; "
+        f"the same phases took {percent(drift, sign=True)} alone, which no scheduler can foresee",
         f"{len(shared.switches_s)} switches; {sum(length > 0 for length in shared.switches_s)} of them were waited for",
     ]
 
