@@ -1,4 +1,4 @@
-"""Who may do what: API keys, the names of checkpoints, and signed addresses of files.
+"""Who may do what: API keys, and signed addresses of files.
 
 A key is `tml-` and 256 random bits. Only its SHA-256 is stored: a slow hash protects passwords because people choose
 them from few, and nobody can try 2**256 keys, so that a fast one that runs at every request loses nothing.
@@ -18,9 +18,9 @@ from openrl.store import Add, Change, Key, Store
 from openrl.wire.refusal import Malformed
 
 PREFIX = "tml-"
-NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+=@:-]{0,127}")
 OWNER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}")
 DEFAULT_OWNER = "local"
+SIGNING_KEY_BYTES = 32
 
 
 class UnknownKey(OpenRLError, LookupError):
@@ -29,6 +29,10 @@ class UnknownKey(OpenRLError, LookupError):
 
 class AccessDenied(OpenRLError, PermissionError):
     """The request's key is missing, unknown or revoked: status 401."""
+
+
+class SigningKeyInvalid(OpenRLError, ValueError):
+    """The file is no key that addresses could be signed with."""
 
 
 def digest(secret: str) -> str:
@@ -73,26 +77,20 @@ class Keys:
         raise UnknownKey(f"no key {key_id!r} that is not yet revoked: `openrl keys list` shows all")
 
 
-def check_name(name: str) -> str:
-    """The name of a checkpoint, if it can be the name of a folder and nothing else."""
-    if NAME.fullmatch(name) is None or ".." in name:
-        raise Malformed(
-            f"the name {name[:160]!r} will not do: give 1 to 128 letters and digits, "
-            "after the first also _ - . + = @ :, no slash and no '..'"
-        )
-    return name
-
-
 def signing_key(folder: Path) -> bytes:
     """The secret that addresses for downloads are signed with; made on first use, readable by its owner alone."""
     path = folder / "signing_key"
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return path.read_bytes()
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(secrets.token_bytes(32))
-    return path.read_bytes()
+    if not path.exists():
+        # Named once it is whole: a server that is killed meanwhile must not leave a key that anybody could guess.
+        unfinished = folder / f".signing_key.{secrets.token_hex(4)}"
+        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(secrets.token_bytes(SIGNING_KEY_BYTES))
+        unfinished.rename(path)
+    key = path.read_bytes()
+    if len(key) != SIGNING_KEY_BYTES:
+        raise SigningKeyInvalid(f"{path} holds {len(key)} bytes, not {SIGNING_KEY_BYTES}: remove it, to get a new one")
+    return key
 
 
 def sign(key: bytes, path: str, file: str, expires_s: int) -> str:
@@ -102,7 +100,7 @@ def sign(key: bytes, path: str, file: str, expires_s: int) -> str:
 
 def check_signature(key: bytes, path: str, file: str, expires_s: int, signature: str, now_s: float) -> None:
     """Raises AccessDenied unless the address was made here and still holds."""
-    if not hmac.compare_digest(sign(key, path, file, expires_s), signature):
+    if not hmac.compare_digest(sign(key, path, file, expires_s).encode(), signature.encode()):
         raise AccessDenied("this address was not made by this server: ask for the checkpoint's addresses again")
     if now_s > expires_s:
         raise AccessDenied("this address has lapsed: ask for the checkpoint's addresses again")

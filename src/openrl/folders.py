@@ -30,6 +30,11 @@ def publish(folder: Path, write: Callable[[Path], None]) -> int:
     return size_bytes(folder)
 
 
+def meant(folder: Path) -> str:
+    """The name of a folder, or that which it gets once it is whole."""
+    return folder.name[1:].rpartition(".")[0] if folder.name.startswith(".") else folder.name
+
+
 def size_bytes(folder: Path) -> int:
     """What the files in a folder hold."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
+from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 from openrl.errors import OpenRLError, RequestError
 
 DEFAULT_URL = "http://127.0.0.1:8600"
 WITHIN_S = 30.0
+PUNCTUATION = "/:?=&@+"  # of paths, ids and queries
 
 
 class NoServer(OpenRLError, ConnectionError):
@@ -29,15 +32,17 @@ class Remote:
         """The answer's JSON; None if it has none. Raises RequestError with what the server says is wrong."""
         headers = {"X-API-Key": self.key, "Content-Type": "application/json"}
         data = None if body is None else json.dumps(body).encode()
-        request = Request(f"{self.url}/api/v1/{path}", data, headers, method=method)
         try:
+            request = Request(f"{self.url}/api/v1/{quote(path, safe=PUNCTUATION)}", data, headers, method=method)
             with urlopen(request, timeout=WITHIN_S) as answer:
                 text = answer.read()
+            return json.loads(text) if text else None
         except HTTPError as error:
             raise RequestError(detail(error)) from error
         except URLError as error:
             raise NoServer(f"no server answers at {self.url} ({error.reason}): set TINKER_BASE_URL") from error
-        return json.loads(text) if text else None
+        except (ValueError, HTTPException) as error:
+            raise NoServer(f"no openrl answers at {self.url} ({error}): correct TINKER_BASE_URL or its key") from error
 
 
 def detail(error: HTTPError) -> str:

@@ -18,7 +18,7 @@ def checkpoints() -> None:
 
 @checkpoints.command(name="list")
 @options.as_json
-@click.option("--limit", default=100, show_default=True, type=click.IntRange(1))
+@click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 10_000))
 @click.option("--run", help="Only of this training run.")
 def listed(as_json: bool, limit: int, run: str | None) -> None:
     """Show checkpoints."""

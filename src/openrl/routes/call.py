@@ -6,7 +6,7 @@ import asyncio
 from typing import Annotated, TypeVar
 
 import structlog
-from fastapi import Depends, Request, Response
+from fastapi import Depends, Query, Request, Response
 
 from openrl import access
 from openrl.config import Config
@@ -93,7 +93,14 @@ class Call:
 
     async def message(self, kind: type[M]) -> M:
         """The body as a JSON message."""
-        return decode.message(kind, await self.content())
+        return decode.message(kind, await self.small())
+
+    async def small(self) -> bytes:
+        """The body of a request that carries no tokens. Raises TooLarge: JSON read takes many times its size."""
+        content = await self.content()
+        if len(content) > self.limits.message_bytes:
+            raise too_large("message_bytes", self.limits.message_bytes)
+        return content
 
 
 async def enter(request: Request) -> Call:
@@ -105,6 +112,8 @@ async def enter(request: Request) -> Call:
 
 
 Caller = Annotated[Call, Depends(enter)]
+Limit = Annotated[int, Query(ge=0, le=10_000)]  # of a page
+Offset = Annotated[int, Query(ge=0, lt=2**63)]
 
 
 def answer(message: Message, status: int = 200) -> Response:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Response
 
 from openrl.routes import models, stored
-from openrl.routes.call import API, Caller, answer, nothing
+from openrl.routes.call import API, Caller, Limit, Offset, answer, nothing
 from openrl.wire import checkpoints
 
 router = APIRouter(prefix=API)
@@ -14,7 +14,7 @@ ONE = "/training_runs/{run_id}/checkpoints/{kind}/{name}"
 
 
 @router.get("/training_runs")
-async def runs(call: Caller, limit: int = 20, offset: int = 0) -> Response:
+async def runs(call: Caller, limit: Limit = 20, offset: Offset = 0) -> Response:
     page = await call.service.models.list(call.owner, limit, offset)
     shown = [await stored.run(call.service, call.owner, model) for model in page.items]
     cursor = checkpoints.Cursor(offset=offset, limit=limit, total_count=page.total)
@@ -34,7 +34,7 @@ async def of_run(call: Caller, run_id: str) -> Response:
 
 
 @router.get("/checkpoints")
-async def of_owner(call: Caller, limit: int = 100, offset: int = 0) -> Response:
+async def of_owner(call: Caller, limit: Limit = 100, offset: Offset = 0) -> Response:
     page = await call.service.checkpoints.list(call.owner, None, limit, offset)
     cursor = checkpoints.Cursor(offset=offset, limit=limit, total_count=page.total)
     shown = [stored.checkpoint(one) for one in page.items]

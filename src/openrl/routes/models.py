@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from openrl.store import Model
 from openrl.wire import steps
@@ -57,8 +58,11 @@ def check_optimizer(asked: OptimizerConfig | None) -> None:
 
 
 def metadata(asked: Mapping[str, Any] | None, limits: Limits) -> dict[str, Any]:
-    """As given, if it is not too much."""
-    size = len(json.dumps(asked or {}))
+    """As given, if it is not too much, and can be kept."""
+    try:
+        size = len(msgspec.msgpack.encode(asked or {}))
+    except OverflowError as error:
+        raise Malformed("user_metadata holds a number beyond 64 bits: write it as text") from error
     if size > limits.metadata_bytes:
         raise BeyondLimit(
             f"user_metadata has {size} bytes, and this server allows {limits.metadata_bytes} (limits.metadata_bytes): "

@@ -7,6 +7,7 @@ import uuid
 
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -14,7 +15,9 @@ from openrl.metrics import HttpMetrics
 
 log = structlog.get_logger()
 QUIET = ("/api/v1/session_heartbeat", "/api/v1/telemetry", "/metrics", "/healthz", "/readyz", "/api/v1/healthz")
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 PENDING = 408
+GONE = 499  # for the log: the client left before its request had come in
 
 
 class Observed:
@@ -41,6 +44,8 @@ class Observed:
         """Run the request; an error that nobody foresaw is logged, and answered without its details."""
         try:
             await self.app(scope, receive, answer)
+        except ClientDisconnect:
+            answer.status = GONE
         except Exception:
             log.exception("request failed", path=scope["path"])
             if answer.status == 0:
@@ -50,7 +55,8 @@ class Observed:
     def record(self, scope: Scope, status: int, seconds: float) -> None:
         """One line and the numbers; what happens all the time is said at level debug."""
         route = getattr(scope.get("route"), "path", "other")
-        self.metrics.observe(route, scope["method"], status, seconds)
+        method = scope["method"] if scope["method"] in METHODS else "other"  # a client may send any word
+        self.metrics.observe(route, method, status, seconds)
         say = log.debug if scope["path"] in QUIET or status == PENDING else log.info
         say("request", method=scope["method"], path=scope["path"], status=status, ms=round(seconds * 1e3, 2))
 

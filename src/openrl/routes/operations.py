@@ -21,10 +21,11 @@ async def healthz() -> Response:
 async def readyz(request: Request) -> Response:
     """The worker has named its models, and the store takes what comes."""
     gateway: Gateway = request.app.state.gateway
-    stalled = gateway.service.stats().stalled
     bases = [base.name for base in gateway.service.bases()]
-    if stalled or not bases:
-        return JSONResponse({"detail": f"not ready: {stalled or 'the worker serves no model'}"}, 503)
+    if gateway.service.stats().stalled:
+        return JSONResponse({"detail": "not ready: the store cannot be written; the log says why"}, 503)
+    if not bases:
+        return JSONResponse({"detail": "not ready: the worker serves no model"}, 503)
     return JSONResponse({"status": "ready", "models": bases})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
@@ -9,6 +10,8 @@ from fastapi.responses import JSONResponse
 from openrl.access import AccessDenied
 from openrl.errors import OpenRLError, Overloaded, RequestError, StoreError, Unknown
 from openrl.wire.refusal import TooLarge
+
+log = structlog.get_logger()
 
 # The first class that fits; an error that is not here is a fault of the server's: 500.
 STATUSES: tuple[tuple[type[OpenRLError], int], ...] = (
@@ -21,6 +24,10 @@ STATUSES: tuple[tuple[type[OpenRLError], int], ...] = (
 )
 
 
+# Its own text, which names the file, is for who runs the server.
+NO_STORE = "the server cannot read or write its store just now: send this again, or see the server's log"
+
+
 def status_of(error: Exception) -> int:
     """The status that makes the client do the right thing."""
     return next((status for kind, status in STATUSES if isinstance(error, kind)), 500)
@@ -28,6 +35,9 @@ def status_of(error: Exception) -> int:
 
 async def refused(request: Request, error: Exception) -> JSONResponse:
     """Never without a body: a client takes an empty 400 for a broken connection, and tries again."""
+    if isinstance(error, StoreError):
+        log.error("store_failed", error=str(error))
+        return JSONResponse({"detail": NO_STORE}, status_of(error))
     return JSONResponse({"detail": str(error)}, status_of(error))
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from openrl.routes import search
-from openrl.routes.call import API, Caller, answer, nothing
+from openrl.routes import models, search
+from openrl.routes.call import API, Caller, Limit, Offset, answer, nothing
 from openrl.routes.stored import as_text
 from openrl.wire import sessions
 
 router = APIRouter(prefix=API)
 
+MOST_TAGS = 100
 NO_TRACE = "this server keeps no timeline of a session's requests"
 
 
@@ -20,8 +21,8 @@ async def create(call: Caller) -> Response:
     ask = await call.message(sessions.CreateSession)
     session_id = await call.service.sessions.create(
         call.owner,
-        tags=tuple(ask.tags),
-        user_metadata=ask.user_metadata or {},
+        tags=tuple(ask.tags[:MOST_TAGS]),
+        user_metadata=models.metadata(ask.user_metadata, call.limits),
         sdk_version=ask.sdk_version,
         display_name=ask.display_name,
         project_id=ask.project_id,
@@ -39,8 +40,8 @@ async def heartbeat(call: Caller) -> Response:
 
 @router.post("/telemetry")
 async def telemetry(call: Caller) -> Response:
-    """Taken, and let go."""
-    await call.message(sessions.Telemetry)
+    """Taken, and let go unread: there may be much of it, and nobody here asks for it."""
+    await call.raw()
     return answer(sessions.TelemetryTaken())
 
 
@@ -65,7 +66,7 @@ async def cancel(call: Caller, session_id: str) -> Response:
 
 
 @router.get("/sessions")
-async def listed(call: Caller, limit: int = 20, offset: int = 0) -> Response:
+async def listed(call: Caller, limit: Limit = 20, offset: Offset = 0) -> Response:
     page = await call.service.sessions.list(call.owner, limit, offset)
     return answer(sessions.SessionList(sessions=[session.session_id for session in page.items]))
 

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from openrl.access import check_name
 from openrl.routes.call import Call
-from openrl.service import Service
+from openrl.service import Service, check_name
 from openrl.store import Checkpoint, Model
 from openrl.wire import checkpoints
 from openrl.wire.message import Metadata

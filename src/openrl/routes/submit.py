@@ -61,7 +61,7 @@ async def json_batch(call: Call, forward_only: bool) -> Accepted:
 
 async def step(call: Call) -> Accepted:
     """An optim_step."""
-    raw = await call.content()
+    raw = await call.small()
     ask = decode.message(OptimStep, raw)
     try:
         work = steps.from_json(ask)
@@ -77,7 +77,7 @@ async def refuse(call: Call, model_id: str, seq_id: int, raw: bytes, refusal: Ex
 
 async def numbered(call: Call, kind: type[N], carry_out: Callable[[Call, N], Awaitable[Accepted]]) -> Response:
     """A request with a number, carried out, or if it makes no sense a future that has failed."""
-    raw = await call.content()
+    raw = await call.small()
     ask = decode.message(kind, raw)
     try:
         accepted = await carry_out(call, ask)

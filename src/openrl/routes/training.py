@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from openrl.access import check_name
 from openrl.routes import models, submit
 from openrl.routes.call import API, Call, Caller, answer
 from openrl.service import Accepted
@@ -71,7 +70,7 @@ async def save_state(call: Call, ask: training.SaveWeights) -> Accepted:
         call.owner,
         ask.model_id,
         ask.seq_id,
-        check_name(ask.path),
+        ask.path,
         ttl_seconds=models.ttl(ask.ttl_seconds),
         overwrite=ask.overwrite,
         user_metadata=models.metadata(ask.user_metadata, call.limits),
@@ -88,7 +87,7 @@ async def save_sampler(call: Call, ask: training.SaveWeightsForSampler) -> Accep
         call.owner,
         ask.model_id,
         ask.seq_id,
-        None if ask.path is None else check_name(ask.path),
+        ask.path,
         sampling_session_seq_id=ask.sampling_session_seq_id,
         ttl_seconds=models.ttl(ask.ttl_seconds),
         user_metadata=models.metadata(ask.user_metadata, call.limits),
@@ -104,8 +103,7 @@ async def save_external(call: Call, ask: training.SaveWeightsExternal) -> Accept
     if ask.age_encryption_recipients:
         raise Malformed("age_encryption_recipients: this server does not encrypt what it exports; leave them out")
     save = call.service.requests.save_external
-    name, ttl = check_name(ask.path), models.ttl(ask.ttl_seconds)
-    return await save(call.owner, ask.model_id, ask.seq_id, name, ttl_seconds=ttl)
+    return await save(call.owner, ask.model_id, ask.seq_id, ask.path, ttl_seconds=models.ttl(ask.ttl_seconds))
 
 
 @router.post("/load_weights")

@@ -14,7 +14,7 @@ from openrl.service.answers import (
     Saved,
     Value,
 )
-from openrl.service.paths import check_path, path_of
+from openrl.service.paths import check_name, check_path, path_of
 from openrl.service.seeds import derive_seed
 from openrl.service.service import Service, Stats, now_us
 from openrl.service.sessions import SessionInfo
@@ -35,6 +35,7 @@ __all__ = [
     "Settings",
     "Stats",
     "Value",
+    "check_name",
     "check_path",
     "derive_seed",
     "now_us",

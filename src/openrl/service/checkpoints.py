@@ -61,6 +61,9 @@ class Checkpoints:
         self._core.owned(Session, session_id, owner)
         model_id, now_us = f"{session_id}:train:{model_seq_id}", self._core.clock()
         path = path_of(model_id, source.kind, source.name)
+        there = self._core.store.get(Checkpoint, path)
+        if there is not None and there.folder != source.folder:
+            raise RequestError(f"checkpoint {path!r} exists and is another one: copy to another number, or delete it")
         expires_us = None if ttl_seconds is None else now_us + ttl_seconds * 1_000_000
         copied = msgspec.structs.replace(
             source, path=path, model_id=model_id, owner=owner, created_us=now_us, expires_us=expires_us, public=False

@@ -13,16 +13,22 @@ _PARTS: dict[CheckpointKind, str] = {
     "sampler": "sampler_weights",
     "external": "external_weights",
 }
-_NAME = re.compile(r"[A-Za-z0-9._=+@-]{1,200}")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+=@:-]{0,127}")
 
 
 def path_of(model_id: str, kind: CheckpointKind, name: str) -> str:
-    """The path under which a checkpoint is published; a name must not lead anywhere."""
-    if not _NAME.fullmatch(name) or set(name) == {"."}:
+    """The path under which a checkpoint is published."""
+    return f"{_SCHEME}{model_id}/{_PARTS[kind]}/{check_name(name)}"
+
+
+def check_name(name: str) -> str:
+    """The same name, if it could be that of a folder and leads nowhere else."""
+    if _NAME.fullmatch(name) is None or ".." in name:
         raise RequestError(
-            f"checkpoint name {name!r} cannot be: up to 200 letters, digits and . _ - = + @ are right, and no slashes"
+            f"the name {name[:160]!r} will not do: give 1 to 128 letters and digits, "
+            "after the first also _ - . + = @ :, no slash and no '..'"
         )
-    return f"{_SCHEME}{model_id}/{_PARTS[kind]}/{name}"
+    return name
 
 
 def check_path(path: str) -> str:

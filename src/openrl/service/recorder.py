@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from openrl.errors import StoreError, StoreInvalid
+from openrl.errors import StoreError
 from openrl.store import Store, Write
 
 _log = structlog.get_logger(__name__)
@@ -68,7 +68,7 @@ class Recorder:
         batch, self._entries = self._entries, []
         try:
             self._store.commit([write for entry in batch for write in entry.writes])
-        except (StoreError, StoreInvalid) as error:
+        except Exception as error:
             return self._commit_singly(batch) if len(batch) > 1 else self._refused(batch[0], error)
         for entry in batch:
             self._done(entry)
@@ -79,7 +79,7 @@ class Recorder:
         for number, entry in enumerate(batch):
             try:
                 self._store.commit(entry.writes)
-            except (StoreError, StoreInvalid) as error:
+            except Exception as error:  # such as a value that no column takes
                 if not self._refused(entry, error):
                     self._entries = self._entries[:1] + batch[number + 1 :] + self._entries[1:]
                     return False
@@ -93,7 +93,7 @@ class Recorder:
         if entry.asked is not None and not entry.asked.done():
             entry.asked.set_result(None)
 
-    def _refused(self, entry: _Entry, error: StoreError | StoreInvalid) -> bool:
+    def _refused(self, entry: _Entry, error: Exception) -> bool:
         """Tell who asked; what must be recorded goes back to the front. False: the store takes nothing now."""
         if entry.asked is not None:
             if not entry.asked.done():

@@ -163,7 +163,9 @@ class Requests:
     def _pending(self, request_id: str) -> Pending:
         queue = self._core.ledger.queue
         if self._core.recorder.stalled:
-            return Pending("paused_capacity", f"the service cannot write its store: {self._core.recorder.stalled}")
+            return Pending(
+                "paused_capacity", "the server cannot write its store just now; who runs it finds the reason in its log"
+            )
         request = self._core.store.get(Request, request_id)
         line = queue.line(request.model_id or "") if request else None
         ahead = queue.waiting_samples() if line is None else len(line.waiting())

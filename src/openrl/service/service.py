@@ -107,9 +107,10 @@ class Service:
         await self._sweep.once()
 
     async def _sweep_for_ever(self) -> None:
+        settings = self._core.settings
         while True:
-            await asyncio.sleep(self._core.settings.sweep_s)
             try:
                 await self._sweep.once()
             except OpenRLError as error:  # the next round may succeed
                 _log.error("sweep_failed", error=str(error))
+            await asyncio.sleep(min(settings.sweep_s, settings.idle_s, settings.ended_s))

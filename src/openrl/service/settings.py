@@ -20,7 +20,7 @@ class Settings(Struct, frozen=True):
         ended_s: the same, after its session was finished.
         result_ttl_s: results are kept so long after they were given, then a retrieve says that they have expired.
         sampler_ttl_s: snapshots without a name are kept so long after they were last sampled from.
-        sweep_s: how often what has expired is looked for.
+        sweep_s: how often what has expired is looked for, or more often where memory is freed after less.
         store_retry_s: after so long it is tried again to write to a store that could not be written.
         close_s: so long at most the end waits for the step that runs; the next start runs it again.
         compact_bytes: after so many bytes of payloads the store is compacted.

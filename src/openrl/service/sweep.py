@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from openrl.folders import meant
 from openrl.service.core import Core
 from openrl.service.orders import Load, decode_order
 from openrl.store import Change, Checkpoint, Expire, Model, Remove, Request, Sampler, Session, Write
@@ -21,6 +22,8 @@ class Sweep:
         now_us = self._core.clock()
         self._free_memory(now_us)
         await self._core.record(*self._expired(now_us))
+        if self._core.recorder.stalled:
+            return  # what names a folder may not be written yet
         unnamed = [*self._unnamed_checkpoints(), *self._unnamed_states()]
         await asyncio.to_thread(_remove, unnamed)
         await asyncio.to_thread(self._core.store.compact)
@@ -68,7 +71,7 @@ class Sweep:
 
     def _is_being_written(self, folder: Path) -> bool:
         """A checkpoint's folder has the name of the request that asked for it."""
-        request = self._core.store.get(Request, folder.name)
+        request = self._core.store.get(Request, meant(folder))
         return request is not None and request.state == "waiting"
 
     def _named(self) -> set[str]:

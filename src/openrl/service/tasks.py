@@ -180,4 +180,6 @@ def _failed(error: Exception) -> Failed:
     if isinstance(error, OpenRLError):
         return Failed(str(error))
     _log.error("step_failed", exc_info=error)
+    if isinstance(error, OSError):  # its own text names files of the server's
+        return Failed(f"the worker failed: {error.strerror or type(error).__name__}")
     return Failed(f"the worker failed: {type(error).__name__}: {error}")

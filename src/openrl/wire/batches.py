@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -16,6 +16,7 @@ from openrl.wire.refusal import Malformed, beyond
 from openrl.wire.training import BatchInput, JsonDatum, JsonInput
 from openrl.work import Array, Datum, ForwardBackward, Tokens
 
+CELL_BYTES = 8
 INT32 = np.dtype("<i4")
 PREFIX = re.compile(rb"\x0a(?P<size>[\x01-\x7f])(?P<model>[^\x10]+)\x10[\x80-\xff]{0,4}[\x00-\x7f]", re.DOTALL)
 
@@ -44,22 +45,43 @@ def from_proto(message: pb.ForwardBackwardRequest, limits: Limits) -> ForwardBac
         Malformed: what it says makes no sense, whatever the model.
         BeyondLimit: it says too much.
     """
-    data = batch((proto_datum(index, datum) for index, datum in enumerate(message.data)), len(message.data), limits)
+    check_count(len(message.data), limits)
+    check_spread((tensor.shape for datum in message.data for tensor in sparse(datum)), limits)
+    data = batch((proto_datum(index, datum) for index, datum in enumerate(message.data)), limits)
     return ForwardBackward(data, message.loss_fn, proto_config(message), message.forward_only)
 
 
 def from_json(message: BatchInput, forward_only: bool, limits: Limits) -> ForwardBackward:
     """As `from_proto`."""
-    data = batch((json_datum(index, datum) for index, datum in enumerate(message.data)), len(message.data), limits)
+    check_count(len(message.data), limits)
+    inputs = (tensor for datum in message.data for tensor in datum.loss_fn_inputs.values())
+    check_spread((tensor.shape or () for tensor in inputs if tensor.sparse_crow_indices is not None), limits)
+    data = batch((json_datum(index, datum) for index, datum in enumerate(message.data)), limits)
     return ForwardBackward(data, message.loss_fn, finite(message.loss_fn_config or {}), forward_only)
 
 
-def batch(data: Iterable[Datum], count: int, limits: Limits) -> list[Datum]:
-    """All of the datums, none of them read if there are too many."""
+def check_count(count: int, limits: Limits) -> None:
+    """Some datums, and not so many that even to look at them would take long."""
     if count == 0:
         raise Malformed("the batch is empty: send at least one datum")
     if count > limits.batch_datums:
         raise beyond("the number of datums", count, "batch_datums", limits.batch_datums, "send several batches")
+
+
+def sparse(datum: pb.Datum) -> Iterable[pb.Tensor]:
+    return (tensor for tensor in datum.loss_fn_inputs.values() if tensor.HasField("sparse_csr"))
+
+
+def check_spread(shapes: Iterable[Sequence[int]], limits: Limits) -> None:
+    """All sparse tensors together, made dense, are within their limit: a few bytes could ask for any amount."""
+    size = sum(max(0, CELL_BYTES * math.prod(shape)) for shape in shapes)
+    if size > limits.spread_bytes:
+        mend = "send dense tensors, or fewer"
+        raise beyond("the bytes of the sparse tensors made dense", size, "spread_bytes", limits.spread_bytes, mend)
+
+
+def batch(data: Iterable[Datum], limits: Limits) -> list[Datum]:
+    """All of the datums."""
     out = []
     tokens = 0
     for index, datum in enumerate(data):

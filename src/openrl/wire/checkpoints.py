@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
-from openrl.wire.message import Message, Metadata
+from openrl.wire.message import Message, Metadata, Ordinal
 from openrl.wire.training import OptimizerConfig
 
 CheckpointType = Literal["training", "sampler", "external"]
@@ -86,7 +86,7 @@ class CopyWeights(Message):
     source_path: str
     destination_project_id: str | None = None
     session_id: str | None = None
-    model_seq_id: int | None = None
+    model_seq_id: Ordinal | None = None
     ttl_seconds: int | None = None
     weights_access_token: str | None = None
 

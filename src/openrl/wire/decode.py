@@ -41,7 +41,7 @@ def message(kind: type[M], body: bytes) -> M:
 def complaint(error: ValidationError) -> str:
     """The first complaint in one line; how many others there are."""
     first, *others = error.errors(include_url=False, include_context=False, include_input=False)
-    where = ".".join(str(part) for part in first["loc"])
+    where = ".".join(str(part) for part in first["loc"])[:200]
     more = f" (and {len(others)} more)" if others else ""
     return f"{where}: {first['msg']}{more}" if where else f"the body is not the JSON that belongs here: {first['msg']}"
 

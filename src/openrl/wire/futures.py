@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from openrl.wire.message import Message
+from openrl.wire.message import Message, Some
 
 
 class Promise(Message):
@@ -38,4 +38,4 @@ class CancelFuture(Message):
     """One request, or in some versions a list of them."""
 
     request_id: str | None = None
-    request_ids: list[str] = []
+    request_ids: Some[str] = []

@@ -24,5 +24,5 @@ def beyond(what: str, asked: int, limit: str, allowed: int, mend: str) -> Beyond
 
 def too_large(limit: str, allowed: int) -> TooLarge:
     """The refusal of a body that is larger than `allowed`; by how much nobody has counted."""
-    mend = "send fewer or shorter sequences in one request"
+    mend = "send less in one request"
     return TooLarge(f"the body has more than the {allowed} bytes that this server allows (limits.{limit}): {mend}")

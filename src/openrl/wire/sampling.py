@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from openrl.wire.message import Message
+from openrl.wire.message import Many, Message, Ordinal
 from openrl.wire.training import JsonInput, JsonTensor
 
 
@@ -12,7 +12,7 @@ class CreateSamplingSession(Message):
     """From a checkpoint for sampling, or from a base model."""
 
     session_id: str
-    sampling_session_seq_id: int = 0
+    sampling_session_seq_id: Ordinal = 0
     base_model: str | None = None
     model_path: str | None = None
 
@@ -33,7 +33,7 @@ class SamplingParams(Message):
 
     max_tokens: int | None = None
     seed: int | None = None
-    stop: str | list[int] | list[str] | None = None
+    stop: str | Many[int] | Many[str] | None = None
     temperature: float = 1.0
     top_k: int = -1
     top_p: float = 1.0

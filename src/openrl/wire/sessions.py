@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from openrl.wire.message import Message, Metadata
+from openrl.wire.message import Message, Metadata, Some
 
 
 class CreateSession(Message):
-    tags: list[str] = []
+    tags: Some[str] = []
     user_metadata: dict[str, Any] | None = None
     sdk_version: str = ""
     project_id: str | None = None
@@ -43,13 +43,6 @@ class FinishSession(Message):
     detail: str | None = None
 
 
-class Telemetry(Message):
-    """Events of the client. They are counted and let go: nothing of them is kept."""
-
-    events: list[Any] = []
-    session_id: str | None = None
-
-
 class TelemetryTaken(Message):
     status: Literal["accepted"] = "accepted"
 
@@ -78,17 +71,17 @@ class SearchCursor(Message):
 
 class StatusQuery(Message):
     type: Literal["active", "cancelled", "failed", "client_finished"]
-    reasons: list[str] | None = None
+    reasons: Some[str] | None = None
 
 
 class SearchSessions(Message):
     """Newest first. A session matches if `session_id` or `display_name` does, and all of the rest."""
 
     session_id: str | None = None
-    project_ids: list[str] | None = None
+    project_ids: Some[str] | None = None
     user_metadata: Metadata = {}
     display_name: str | None = None
-    statuses: list[StatusQuery] | None = None
+    statuses: Some[StatusQuery] | None = None
     limit: int = Field(default=50, ge=1, le=200)
     cursor: SearchCursor | None = None
 

@@ -21,7 +21,7 @@ DTYPES: dict[int, np.dtype[Any]] = {
     pb.DTYPE_INT32: np.dtype("<i4"),
     pb.DTYPE_BFLOAT16: np.dtype("<u2"),
 }
-MAX_CELLS = 1 << 28
+MAX_CELLS = 1 << 24  # of a sparse tensor: a few bytes of it can ask for any amount of memory
 
 
 def from_proto(name: str, tensor: pb.Tensor) -> Array:
@@ -49,9 +49,16 @@ def from_json(name: str, tensor: JsonTensor, unlisted: int = 0) -> Array:
     shape = tensor.shape if tensor.shape is not None else [len(tensor.data)]
     if tensor.sparse_crow_indices is None:
         return checked(name, shaped(name, values, shape))
-    rows = np.asarray(tensor.sparse_crow_indices, dtype=np.int64)
-    columns = np.asarray(tensor.sparse_col_indices or [], dtype=np.int64)
+    rows, columns = (integers(name, found) for found in (tensor.sparse_crow_indices, tensor.sparse_col_indices or []))
     return checked(name, dense(name, values, rows, columns, shape, unlisted))
+
+
+def integers(name: str, values: list[int]) -> Array:
+    """Indices, from numbers."""
+    try:
+        return np.asarray(values, dtype=np.int64)
+    except OverflowError as error:
+        raise Malformed(f"{name} holds an index beyond 64 bits: {error}") from error
 
 
 def numbers(name: str, data: bytes, dtype: np.dtype[Any]) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from openrl.wire.message import Message
+from openrl.wire.message import Many, Message, Ordinal, Some
 
 
 class LoraConfig(Message):
@@ -27,7 +27,7 @@ class CreateModel(Message):
     """All parameters train where there is no `lora_config`, its rank is 0, or `parameterization` says full."""
 
     session_id: str
-    model_seq_id: int = 0
+    model_seq_id: Ordinal = 0
     base_model: str
     user_metadata: dict[str, Any] | None = None
     lora_config: LoraConfig | None = None
@@ -64,22 +64,22 @@ class ModelInfo(Message):
 class JsonTensor(Message):
     """A tensor as numbers; with `sparse_*` as compressed rows, whose other cells are 0."""
 
-    data: list[float] | list[int]
+    data: Many[float] | Many[int]
     dtype: Literal["float32", "int64"] = "float32"
-    shape: list[int] | None = None
-    sparse_crow_indices: list[int] | None = None
-    sparse_col_indices: list[int] | None = None
+    shape: Many[int] | None = None
+    sparse_crow_indices: Many[int] | None = None
+    sparse_col_indices: Many[int] | None = None
 
 
 class JsonChunk(Message):
     """A piece of a prompt. Only text can be computed here; the rest is named in the refusal."""
 
     type: str = "encoded_text"
-    tokens: list[int] | None = None
+    tokens: Many[int] | None = None
 
 
 class JsonInput(Message):
-    chunks: list[JsonChunk]
+    chunks: Some[JsonChunk]
 
 
 class JsonDatum(Message):
@@ -88,7 +88,7 @@ class JsonDatum(Message):
 
 
 class BatchInput(Message):
-    data: list[JsonDatum]
+    data: Some[JsonDatum]
     loss_fn: str = "cross_entropy"
     loss_fn_config: dict[str, float | str] | None = None
 
@@ -135,7 +135,7 @@ class SaveWeightsForSampler(Numbered):
     """A checkpoint with a name, or without `path` a sampling session that nobody can name."""
 
     path: str | None = None
-    sampling_session_seq_id: int | None = None
+    sampling_session_seq_id: Ordinal | None = None
     kind: str = "snapshot"
     ttl_seconds: int | None = None
     user_metadata: dict[str, Any] | None = None
@@ -144,7 +144,7 @@ class SaveWeightsForSampler(Numbered):
 class SaveWeightsExternal(Numbered):
     path: str
     ttl_seconds: int | None = None
-    age_encryption_recipients: list[str] | None = None
+    age_encryption_recipients: Some[str] | None = None
 
 
 class LoadWeights(Message):
@@ -155,7 +155,7 @@ class LoadWeights(Message):
     model_id: str | None = None
     seq_id: int | None = None
     session_id: str | None = None
-    model_seq_id: int | None = None
+    model_seq_id: Ordinal | None = None
     base_model: str | None = None
     user_metadata: dict[str, Any] | None = None
     optimizer_config: OptimizerConfig | None = None
