@@ -2,8 +2,9 @@
 
 Everything that happens goes through `feed`: the engine is asked, the record is written, and only then is anything
 done. There is no await on that path, so nothing comes between a decision and its effect, and a yield reaches the
-next holder in one step of the event loop. Nothing is polled: one task sleeps until the time that the engine named last,
-and each node's share of a move is a task of its own.
+next holder in one step of the event loop. Where the journal is deferred, the effects stay in this process until
+`written` says that the record is on disk: callers hear of nothing and no move begins before. Nothing is polled: one
+task sleeps until the time that the engine named last, and each node's share of a move is a task of its own.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from tsched.clients import Clients, closed
 from tsched.clock import Clock
 from tsched.commands import Command, Discard, Grant, Park, Quarantine, Refuse, Restore, Revoke, Suspend, WakeAt
 from tsched.engine import Engine
-from tsched.errors import Invalid, JournalError, SchedulerClosed
-from tsched.events import Event, EvictionForced, Restarted, Woke
-from tsched.journal import Header, Journal, Record, Recovered
+from tsched.errors import Invalid, JournalError, JournalStalled, SchedulerClosed
+from tsched.events import Event, EvictionForced, LeaseRenewed, PhaseYielded, RequestCancelled, Restarted, Woke
+from tsched.journal import Deferred, Header, Journal, Record, Recovered
 from tsched.model import Group
 from tsched.movers import Move, Movers
 from tsched.observers import Observers
@@ -39,6 +40,9 @@ _log: structlog.stdlib.BoundLogger = structlog.wrap_logger(
     processors=[structlog.processors.KeyValueRenderer(key_order=["event"])],
     wrapper_class=structlog.stdlib.BoundLogger,
 )
+
+
+GOING_ON = (LeaseRenewed, PhaseYielded, RequestCancelled)
 
 
 class NoJournal:
@@ -76,6 +80,7 @@ class Driver:
         self._movers = movers
         self._clients = clients
         self._journal = journal or NoJournal()
+        self._deferred = journal if isinstance(journal, Deferred) else None
         self._snapshot_every = snapshot_every if journal is not None else 0
         self._wake_us: int | None = None
         self._alarm: anyio.CancelScope | None = None
@@ -131,17 +136,40 @@ class Driver:
         return commands
 
     def tell(self, event: Event) -> Sequence[Command]:
-        """Feed what a caller says, once it is seen to be of a form that the log can hold; raises `Invalid`."""
+        """Feed what a caller says, once it is seen to be of a form that the log can hold.
+
+        Raises:
+            Invalid: it is not.
+            JournalStalled: the log cannot be written just now; only what a holder or a waiter says is still taken.
+        """
+        if self.stalled and not isinstance(event, GOING_ON):
+            raise JournalStalled(f"the decision log cannot be written, so that nothing new is taken: {self.stalled}")
         try:
             msgspec.json.decode(msgspec.json.encode(event), type=Event)
         except (msgspec.MsgspecError, TypeError, ValueError, OverflowError) as error:
             raise Invalid(f"{type(event).__name__} cannot be taken: {error}") from None
         return self.feed(event)
 
+    @property
+    def stalled(self) -> str:
+        """Why the log cannot be written just now; empty while it can."""
+        return "" if self._deferred is None else self._deferred.stalled
+
+    async def written(self) -> None:
+        """Wait until all that was decided so far is on disk; raises what made that impossible."""
+        if self._deferred is None:
+            return
+        try:
+            await self._deferred.durable()
+        except JournalError as error:
+            if self.running:
+                self._fail(error)
+            raise
+
     def _do(self, command: Command) -> None:
         match command:
             case Grant():
-                self._clients.granted(command)
+                self._grant(command)
             case WakeAt(when_us):
                 self._arm(when_us)
             case Park() | Restore() | Discard():
@@ -157,6 +185,20 @@ class Driver:
                 self._clients.suspended(lease)
             case _:
                 pass
+
+    def _grant(self, grant: Grant) -> None:
+        """Who waits in `acquire` hears of it there; one whose turn was interrupted, once the log has it."""
+        if self._deferred is not None and self._clients.lease(grant.lease) is not None:
+            self._tasks.start_soon(self._resume, grant)
+        else:
+            self._clients.granted(grant)
+
+    async def _resume(self, grant: Grant) -> None:
+        with suppress(JournalError):
+            await self.written()
+            lease = self.engine.state.leases.get(grant.lease)
+            if lease is not None and lease.tokens == grant.tokens:  # else it was interrupted again, or has ended
+                self._clients.granted(grant)
 
     def _fail(self, error: Exception) -> None:
         """Stop at once: what is not written must not happen."""
@@ -197,9 +239,12 @@ class Driver:
         try:
             with anyio.CancelScope() as scope:
                 self._under_way[order] = scope
+                await self.written()
                 answer = await self._movers.carry_out(move, order)
                 if move.op in self.engine.state.moves:  # else a newer move took its place
                     self.report(answer)
+        except JournalError:
+            pass  # which has ended everything
         finally:
             del self._under_way[order]
             self._moving -= 1
@@ -276,6 +321,9 @@ class Driver:
                     await checkpoint()  # so that every move has begun
                     self._leave_unheard()
                     await self._settled.wait()
+            if self.running and not cancelled:
+                with anyio.move_on_after(drain_s), suppress(JournalError):
+                    await self.written()
         finally:
             self.running = False
             self._clients.close(self.failure)

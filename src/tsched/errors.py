@@ -103,5 +103,9 @@ class JournalError(TschedError, RuntimeError):
     """A decision log cannot be written or read."""
 
 
+class JournalStalled(JournalError):
+    """A decision log cannot be written just now: the disk is full or busy. Trying again may help."""
+
+
 class Deadlock(TschedError, RuntimeError):
     """Virtual time cannot advance: every task waits and no timer is set."""

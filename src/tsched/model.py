@@ -69,6 +69,7 @@ class Job(Struct, frozen=True, forbid_unknown_fields=True):
     `state_bytes` (per group, per node) is what stays between turns, `turn_bytes` what is needed on top of it during
     a turn. A group that is missing from `state_bytes` has unknown size there: the job then shares it with nobody.
     `owner` defaults to the job's own name. `work_us` is the device time that the whole job is expected to take.
+    `attended`: worker processes have moved its states, and are expected back after a restart of their scheduler.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Job(Struct, frozen=True, forbid_unknown_fields=True):
     state_bytes: Mapping[str, int] = field(default_factory=dict)
     turn_bytes: Mapping[str, int] = field(default_factory=dict)
     work_us: int | None = None
+    attended: bool = False
 
     def __post_init__(self) -> None:
         if not self.name:

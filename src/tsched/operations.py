@@ -89,13 +89,15 @@ class Operations:
     def _state(self) -> State:
         return self._driver.engine.state
 
-    async def _tell(self, event: Event, error: type[TschedError] = Invalid) -> None:
+    async def _tell(self, event: Event, error: type[TschedError] = Invalid, *, durable: bool = True) -> None:
         """Feed an event of a caller, to whom it is an error if it means nothing."""
         await checkpoint_if_cancelled()
         for command in self._driver.tell(event):
             if isinstance(command, Ignore):
                 raise error(command.reason)
         await cancel_shielded_checkpoint()
+        if durable:
+            await self._driver.written()
 
     def _known_sizes(self, job: Job) -> None:
         if not isinstance(job, Job):

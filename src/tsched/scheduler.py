@@ -37,7 +37,7 @@ from tsched.observers import Subscription
 from tsched.operations import Operations
 from tsched.plugins import load_policy
 from tsched.policies import Policy
-from tsched.status import Status, read_status
+from tsched.status import GroupStatus, Holding, Status, read_group, read_holder, read_status
 
 SNAPSHOT_EVERY = 10_000
 DRAIN_S = 30.0
@@ -51,7 +51,8 @@ class Scheduler(Operations):
         policy: who is next: a policy, or the name or dotted path of one, with options.
         backend: what parks and restores states: one for all groups, or one by group. Where there is none nothing is
             moved: jobs free their memory themselves before they yield.
-        journal: where decisions are kept; it is not closed here. Without one they are forgotten.
+        journal: where decisions are kept; it is not closed here. Without one they are forgotten. With `GroupCommit`
+            calls return, and moves begin, only once what they depend on is on disk.
         snapshot_every: how many records lie between two snapshots.
         reattach_s: how long after a restart a lease waits for its client to come back.
         drain_s: how long the end waits for moves under way; the others are left to the log.
@@ -174,6 +175,7 @@ class Scheduler(Operations):
                 await cancel_shielded_checkpoint()
             else:
                 await waiter.wait()
+            await self._driver.written()
         except BaseException:
             if self._clients.leave(key, waiter):
                 self._withdraw(key, waiter.lease)
@@ -217,6 +219,7 @@ class Scheduler(Operations):
                 raise Invalid(f"lease {handle.id} of job {handle.job!r} is not on group {name!r}: {handle.groups}")
         self._give_back(handle, names)
         await cancel_shielded_checkpoint()
+        await self._driver.written()
 
     @asynccontextmanager
     async def hold(
@@ -269,7 +272,7 @@ class Scheduler(Operations):
         """The holder is alive: the lease's time to live starts anew. Raises `LeaseLost` where it has ended."""
         if isinstance(lease, Lease) and lease.lost_reason is not None:
             raise lost(lease)
-        await self._tell(events.LeaseRenewed(_number(lease)), LeaseLost)
+        await self._tell(events.LeaseRenewed(_number(lease)), LeaseLost, durable=False)
 
     # --------------------------------------------------------------- observing
 
@@ -277,6 +280,53 @@ class Scheduler(Operations):
         """Whose lease this is; None where it has ended."""
         known = self._state.leases.get(lease)
         return None if known is None else known.request.client
+
+    def knows(self, client: str, request: int) -> bool:
+        """Whether this request waits, or is a lease that lasts."""
+        key = (client, request)
+        return key in self._state.requests or key in self._state.holding
+
+    def job_of(self, lease: int) -> str | None:
+        """Whose turn this is; None where it has ended."""
+        known = self._state.leases.get(lease)
+        return None if known is None else known.job
+
+    def request_of(self, lease: int) -> int | None:
+        """The number of the request that it answers; None where it has ended."""
+        known = self._state.leases.get(lease)
+        return None if known is None else known.request.number
+
+    def standing(self, group: str, job: str) -> str | None:
+        """Where this job's state on the group is; None where it has none there. Raises `UnknownGroup`."""
+        self._known_group(group)
+        place = self._state.groups[group].ledger.places.get(job)
+        return None if place is None else place.standing.value
+
+    def is_quarantined(self, job: str) -> bool:
+        """Whether the job gets no turns until an operator readmits it."""
+        return job in self._state.quarantined
+
+    def holder(self, group: str) -> Holding | None:
+        """Who has the turn on this group. Raises `UnknownGroup`."""
+        self._known_group(group)
+        return read_holder(self._state, group, self._driver.now_us())
+
+    def waiting(self, group: str | None = None) -> int:
+        """How many requests wait, for this group or altogether. Raises `UnknownGroup`."""
+        if group is None:
+            return len(self._state.requests)
+        self._known_group(group)
+        return len(self._state.groups[group].queue)
+
+    def group_status(self, group: str) -> GroupStatus:
+        """One group at this moment. Raises `UnknownGroup`."""
+        self._known_group(group)
+        return read_group(self._state, group, self._driver.now_us())
+
+    @property
+    def stalled(self) -> str:
+        """Why the journal cannot be written just now, where it is deferred: until it can, nothing new is taken."""
+        return self._driver.stalled
 
     def status(self) -> Status:
         """All groups and jobs at this moment."""

@@ -50,7 +50,10 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class GroupStatus:
-    """One group; `waiters` as they would be served, `lost` maps nodes that cannot be reached to the reason."""
+    """One group; `waiters` as they would be served, `lost` maps nodes that cannot be reached to the reason.
+
+    `idle_s`: for how long nobody has held it.
+    """
 
     name: str
     capacity_bytes: int | None
@@ -58,6 +61,7 @@ class GroupStatus:
     waiters: tuple[Waiting, ...]
     places: tuple[Placed, ...]
     lost: Mapping[str, str]
+    idle_s: float = 0.0
 
     @property
     def residents(self) -> tuple[str, ...]:
@@ -98,6 +102,17 @@ def read_status(state: State, now: int) -> Status:
     )
 
 
+def read_group(state: State, name: str, now: int) -> GroupStatus:
+    """One group at `now`."""
+    return _group(name, state.groups[name], now)
+
+
+def read_holder(state: State, name: str, now: int) -> Holding | None:
+    """Who has the turn on one group."""
+    holder = state.groups[name].holder
+    return None if holder is None else _holding(name, holder, now)
+
+
 def _group(name: str, group: GroupState, now: int) -> GroupStatus:
     line = list(group.queue.ordered())
     if group.selected is not None:
@@ -110,6 +125,7 @@ def _group(name: str, group: GroupState, now: int) -> GroupStatus:
         waiters=tuple(_waiting(request, request is group.selected, now) for request in line),
         places=tuple(Placed(place.job, place.standing.value, place.size_bytes, place.attempts) for place in places),
         lost=dict(group.lost),
+        idle_s=0.0 if group.holder is not None else (now - group.idle_since) / SECOND_US,
     )
 
 

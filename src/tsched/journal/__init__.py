@@ -1,8 +1,8 @@
 """The decision log: every event that the engine took, with the commands that it answered, in order.
 
 It is the one source of replay, recovery, metrics and reports. A scheduler writes a record before the commands are
-acted upon, through a `Journal`: in memory, as JSON lines, or in SQLite. Nothing here decides; a restart applies what
-was recorded.
+acted upon, through a `Journal`: in memory, as JSON lines, or in SQLite, there one by one or many in one commit
+(`tsched.group_commit`). Nothing here decides; a restart applies what was recorded.
 
     journal = SqliteJournal("decisions.db", retain_records=100_000)
     found = journal.load()            # None, or a Recovered: header, snapshot, the records after it
@@ -21,6 +21,7 @@ from tsched.journal.memory import MemoryJournal
 from tsched.journal.record import (
     FORMAT,
     VERSION,
+    Deferred,
     Header,
     Journal,
     Record,
@@ -33,6 +34,7 @@ from tsched.journal.sqlite import MAGIC, SqliteJournal, read_sqlite
 __all__ = [
     "FORMAT",
     "VERSION",
+    "Deferred",
     "Header",
     "Journal",
     "JsonlJournal",

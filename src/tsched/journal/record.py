@@ -7,7 +7,7 @@ is `Invalid`, and the text names where it is, what is there and what would be ri
 from __future__ import annotations
 
 import re
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 from msgspec import Struct, field
@@ -69,7 +69,7 @@ class Journal(Protocol):
         ...
 
     def append(self, record: Record) -> None:
-        """Keep the record; it is durable when this returns. Raises `JournalError` if it is not."""
+        """Keep the record; it is durable when this returns, unless the journal is `Deferred`. Raises `JournalError`."""
         ...
 
     def load(self) -> Recovered | None:
@@ -82,6 +82,20 @@ class Journal(Protocol):
 
     def close(self) -> None:
         """Release what is held open; a second time is harmless."""
+        ...
+
+
+@runtime_checkable
+class Deferred(Journal, Protocol):
+    """A journal whose `append` returns before the record is durable."""
+
+    @property
+    def stalled(self) -> str:
+        """Why it cannot be written just now; empty while it can."""
+        ...
+
+    async def durable(self) -> None:
+        """Wait until all that was appended so far is durable. Raises `JournalError` when it never will be."""
         ...
 
 

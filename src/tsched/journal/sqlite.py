@@ -1,5 +1,6 @@
-"""A decision log in SQLite: every append is a committed transaction, in write-ahead mode with a full sync.
+"""A decision log in SQLite: every append, of one record or many, is a committed transaction with a full sync.
 
+The database is in write-ahead mode, so that it can be read meanwhile.
 Record numbers are the primary key, so a second scheduler that writes to the same log is refused at its first append.
 The file's `user_version` is the version of the schema.
 """
@@ -15,11 +16,12 @@ from typing import Any
 
 import msgspec
 
-from tsched.errors import Invalid, JournalError
+from tsched.errors import Invalid, JournalError, JournalStalled
 from tsched.journal.memory import first_retained
 from tsched.journal.record import Header, Record, Recovered, check_follows, encode, read_header, read_record
 
 SCHEMA_VERSION = 1
+PASSING = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 MAGIC = b"SQLite format 3\0"
 
 _SCHEMA = f"""
@@ -60,11 +62,17 @@ class SqliteJournal:
             self._db.execute("INSERT OR REPLACE INTO header VALUES (1, ?)", (encode(header).decode(),))
 
     def append(self, record: Record) -> None:
-        try:
-            inserted = self._db.execute(_APPEND, (record.seq, encode(record).decode())).rowcount
-        except sqlite3.Error as error:
-            raise JournalError(f"{self.path}: record {record.seq} cannot be written: {error}") from error
-        if not inserted:
+        with _writing(self.path, record):
+            self._insert(record)
+
+    def append_all(self, records: list[Record]) -> None:
+        """Append all of them in one transaction, or none. Raises as `append`."""
+        with _writing(self.path, records[0]), self._transaction():
+            for record in records:
+                self._insert(record)
+
+    def _insert(self, record: Record) -> None:
+        if not self._db.execute(_APPEND, (record.seq, encode(record).decode())).rowcount:
             raise JournalError(
                 f"{self.path}: record {record.seq} does not follow: somebody else writes to this log, "
                 "and only one scheduler may"
@@ -90,10 +98,11 @@ class SqliteJournal:
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
+            self._db.execute("COMMIT")
         except BaseException:
-            self._db.execute("ROLLBACK")
+            if self._db.in_transaction:  # SQLite has ended it by itself where the disk is full
+                self._db.execute("ROLLBACK")
             raise
-        self._db.execute("COMMIT")
 
 
 def read_sqlite(path: Path) -> tuple[Header, list[Record]]:
@@ -167,6 +176,19 @@ def _translated(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.OperationalError as error:
-        raise JournalError(f"{path}: {error}") from error
+        raise _failure(error)(f"{path}: {error}") from error
     except sqlite3.DatabaseError as error:
         raise Invalid(f"{path}: {error}: a decision log in SQLite would be right") from error
+
+
+@contextmanager
+def _writing(path: Path, record: Record) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _failure(error)(f"{path}: record {record.seq} cannot be written: {error}") from error
+
+
+def _failure(error: sqlite3.Error) -> type[JournalError]:
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    return JournalStalled if code & 0xFF in PASSING else JournalError  # the low byte is the kind of error

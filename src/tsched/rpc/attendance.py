@@ -33,6 +33,7 @@ class Attendance:
         self.background = Background()
         self.is_open = False
         self.dead: dict[str, str] = {}
+        self._finished: dict[Place, None] = {}
         self._watch = Watch(grace_s, self._exited, self._missed)
         self._suspendable = suspendable
         self._scheduler: Scheduler | None = None
@@ -50,7 +51,7 @@ class Attendance:
         """Serve this scheduler; workers of jobs that have a state somewhere already are expected back."""
         self._scheduler, self.is_open = scheduler, True
         for name, job in scheduler.status().jobs.items():
-            if not self.roster.of(name):
+            if scheduler.jobs[name].attended and not self.roster.of(name):
                 self._expected.update(dict.fromkeys((name, group) for group in job.places))
         self._patience = asyncio.get_running_loop().call_later(self._watch.grace_s, self._give_up)
         for session in self.roster.all():
@@ -77,6 +78,10 @@ class Attendance:
             if self._scheduler is not None and (job, group) not in self._expected:
                 return []
             await self._news.wait()
+
+    def finished(self, place: Place) -> bool:
+        """Whether the last worker that was here said that the job is done, and so left nothing to anybody's care."""
+        return place in self._finished
 
     async def news(self) -> None:
         """Wait until somebody comes or goes."""
@@ -116,6 +121,8 @@ class Attendance:
         if session is None:
             return None
         if session.process == process_of(hello.process):
+            if session.owner != hello.owner:
+                raise Invalid(f"{session} is of owner {session.owner!r}, not {hello.owner!r}: take another client id")
             if session.place != (hello.group, hello.node, hello.job):
                 raise Invalid(f"{session} cannot become one of job {hello.job!r} on {hello.group}/{hello.node}")
             session.take_capabilities(hello.capabilities)
@@ -135,6 +142,7 @@ class Attendance:
         """Take in a worker that was not here before, as one whose stream is still to come."""
         self._check(session)
         self.dead.pop(session.job, None)
+        self._finished.pop(session.place, None)
         self._watch.begin(session)
         self._watch.give_grace(session)
         try:
@@ -185,6 +193,9 @@ class Attendance:
     async def finish(self, session: Session) -> None:
         """The job has finished with this worker, and when it was the last one, altogether."""
         self._forget(session)
+        self._finished[session.place] = None
+        while len(self._finished) > MAX_DEAD:
+            del self._finished[next(iter(self._finished))]
         if not self.roster.of(session.job):
             with suppress(UnknownJob):
                 await self.scheduler.remove_job(session.job)

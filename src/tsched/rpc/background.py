@@ -24,6 +24,11 @@ class Background:
         task.add_done_callback(self._tasks.discard)
         return task
 
+    def close(self) -> None:
+        """End what goes on."""
+        for task in list(self._tasks):
+            task.cancel()
+
 
 async def _heard(work: Coroutine[Any, Any, None]) -> None:
     """A scheduler that has closed meanwhile is no error."""

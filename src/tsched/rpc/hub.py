@@ -9,16 +9,16 @@ A worker's word becomes a call of the scheduler's public methods, and nothing he
 
 from __future__ import annotations
 
-import asyncio
-import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 from tsched.errors import Invalid, MissingExtra
-from tsched.rpc.address import Address, check_local, clear_way, parse
+from tsched.rpc.address import check_local, parse
 from tsched.rpc.attendance import Attendance
+from tsched.rpc.gate import Gate, open_gate
 from tsched.rpc.hub_backend import HubBackend
 from tsched.rpc.limits import METHOD, SERVER
+from tsched.rpc.listen import check_loop, listening
 from tsched.rpc.reception import Reception
 from tsched.rpc.worker_status import WorkerStatus
 from tsched.scheduler import Scheduler
@@ -54,64 +54,66 @@ class WorkerHub:
         """The workers that are connected, or may come back."""
         return tuple(session.status() for session in self._attendance.roster.all())
 
-    @asynccontextmanager
-    async def serve(self, scheduler: Scheduler, address: str, *, insecure: bool = False) -> AsyncIterator[str]:
-        """Take workers in at `address` until the body ends; yields the address, with the port that was chosen for 0.
-
-        What workers hold and wait for is left as it is at the end, for the same hub to serve again, or for the next
-        scheduler with this one's journal.
-
-        Raises:
-            Invalid: the address is malformed, in use, or open to other hosts without `insecure`; it serves already.
-        """
-        _check_loop()
-        if self._attendance.is_open:
-            raise Invalid("this hub serves already: make another one, or end that first")
-        place = parse(address)
-        check_local(place, insecure)
-        server = self._server()
-        bound = _bind(server, place)
-        self._attendance.open(scheduler)
-        try:
-            await server.start()
-            yield str(bound)
-        finally:
-            self._attendance.close()
-            self._reception.close()
-            await server.stop(STOP_S)
-            await self._reception.ended()
-            if bound.path:
-                with suppress(FileNotFoundError):
-                    os.unlink(bound.path)
-
-    def _server(self) -> grpc.aio.Server:
-        server = grpc.aio.server(options=SERVER)
+    @property
+    def handler(self) -> grpc.GenericRpcHandler[pb.FromWorker, pb.ToWorker]:
+        """The worker channel, for any `grpc.aio` server; it lets nobody in but while the hub attends a scheduler."""
         service, method = METHOD.strip("/").split("/")
-        handler = grpc.stream_stream_rpc_method_handler(
+        attach = grpc.stream_stream_rpc_method_handler(
             self._reception.attach,
             request_deserializer=pb.FromWorker.FromString,
             response_serializer=pb.ToWorker.SerializeToString,
         )
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
-        return server
+        return grpc.method_handlers_generic_handler(service, {method: attach})
 
+    @asynccontextmanager
+    async def attending(self, scheduler: Scheduler, gate: Gate = open_gate) -> AsyncIterator[None]:
+        """Take workers in for this scheduler until the body ends, over whatever servers have the `handler`.
 
-def _check_loop() -> None:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        raise Invalid("gRPC's server runs under asyncio alone: take anyio's asyncio backend") from None
+        What workers hold and wait for is left as it is at the end, for the same hub to serve again, or for the next
+        scheduler with this one's journal. `gate` says who is let in.
 
+        Raises:
+            Invalid: it attends a scheduler already.
+        """
+        self._open(scheduler)
+        self._reception.gate = gate
+        try:
+            yield
+        finally:
+            self._close()
+            await self._reception.ended()
 
-def _bind(server: grpc.aio.Server, address: Address) -> Address:
-    """Open the socket; one with a path is its owner's alone."""
-    if address.path:
-        clear_way(address)
-    before = os.umask(0o177)
-    try:
-        port = server.add_insecure_port(address.target)
-    except RuntimeError as error:
-        raise Invalid(f"address {address} cannot be served: {error}") from error
-    finally:
-        os.umask(before)
-    return address if address.path else Address(host=address.host, port=port)
+    @asynccontextmanager
+    async def serve(self, scheduler: Scheduler, address: str, *, insecure: bool = False) -> AsyncIterator[str]:
+        """As `attending`, with a server of its own; yields its address, with the port that was chosen for 0.
+
+        Raises:
+            Invalid: the address is malformed, in use, or open to other hosts without `insecure`; it serves already.
+        """
+        check_loop()
+        self._check_idle()
+        place = parse(address)
+        check_local(place, insecure)
+        server = grpc.aio.server(options=SERVER)
+        server.add_generic_rpc_handlers((self.handler,))
+        with listening(server, place) as bound:
+            self._open(scheduler)
+            try:
+                await server.start()
+                yield str(bound)
+            finally:
+                self._close()
+                await server.stop(STOP_S)
+                await self._reception.ended()
+
+    def _check_idle(self) -> None:
+        if self._attendance.is_open:
+            raise Invalid("this hub serves already: make another one, or end that first")
+
+    def _open(self, scheduler: Scheduler) -> None:
+        self._check_idle()
+        self._attendance.open(scheduler)
+
+    def _close(self) -> None:
+        self._attendance.close()
+        self._reception.close()

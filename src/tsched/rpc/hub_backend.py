@@ -44,6 +44,10 @@ class Places(Protocol):
         """
         ...
 
+    def finished(self, place: Place) -> bool:
+        """Whether they have left, their job being done."""
+        ...
+
 
 class HubBackend:
     """Gives a scheduler's orders to its workers."""
@@ -77,7 +81,7 @@ class HubBackend:
 
     async def probe(self, group: str, node: str, job: str, *, deadline_us: int) -> Presence:
         try:
-            ranks = await self._movers((group, node, job))
+            ranks = await self.movers((group, node, job))
         except ProcessGone:
             return Presence(alive=False)
         order = Order(0, group, node, job, 0)
@@ -93,7 +97,7 @@ class HubBackend:
         )
 
     async def sizes(self, group: str, node: str, job: str) -> Sizes:
-        ranks = await self._movers((group, node, job))
+        ranks = await self.movers((group, node, job))
         outcomes = await _each(ranks, lambda rank: _sized(rank, Order(0, group, node, job, 0)))
         for outcome in outcomes:
             if isinstance(outcome, BackendError):
@@ -105,11 +109,16 @@ class HubBackend:
             sum(size.shared_bytes for size in sizes),
         )
 
-    async def _movers(self, place: Place) -> list[Session]:
+    def finished(self, place: Place) -> bool:
+        """Whether the workers of this place have left, their job being done."""
+        return self._places.finished(place)
+
+    async def movers(self, place: Place) -> list[Session]:
+        """The workers of this place that move states. Raises `ProcessGone` where they have died."""
         return [rank for rank in await self._places.workers(place) if rank.moves]
 
     async def _move(self, kind: MoveKind, order: Order) -> None:
-        ranks = await self._movers((order.group, order.node, order.job))
+        ranks = await self.movers((order.group, order.node, order.job))
         outcomes = await _each(ranks, lambda rank: _ordered(rank, kind, order))
         failures = [outcome for outcome in outcomes if isinstance(outcome, BackendError)]
         if not failures:

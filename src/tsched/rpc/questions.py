@@ -13,6 +13,7 @@ from tsched.errors import AcquireRefused, Invalid, LeaseLost, TschedError, Unkno
 from tsched.lease import Lease
 from tsched.model import SECOND_US
 from tsched.rpc.attendance import Attendance
+from tsched.rpc.gate import Guest
 from tsched.rpc.limits import MAX_CALLS, MAX_GROUPS, MAX_NUMBER, check_name
 from tsched.rpc.session import Session
 from tsched.rpc.v1 import worker_pb2 as pb
@@ -30,11 +31,13 @@ class Questions:
     def _scheduler(self) -> Scheduler:
         return self._attendance.scheduler
 
-    def acquire(self, session: Session, message: pb.Acquire) -> None:
+    def acquire(self, session: Session, message: pb.Acquire, guest: Guest) -> None:
         if message.call in session.calls:
             return
         try:
             _check_acquire(session, message)
+            if not self._scheduler.knows(session.client, message.request):
+                guest.ask()
         except TschedError as error:
             session.failed(message.call, error)
             return
@@ -154,15 +157,18 @@ class Questions:
     def _own(self, session: Session, number: int) -> Lease | int | None:
         """The session's lease; only its number, where it is from before a restart and not taken up again yet."""
         lease = session.leases.get(number)
-        if lease is not None or self._scheduler.client_of(number) != session.client:
-            return lease
-        return number
+        return lease if lease is not None or not self._is_its(session, number) else number
+
+    def _is_its(self, session: Session, number: int) -> bool:
+        """Whether a lease that the session has not taken up is its own: of its client, and of its job."""
+        scheduler = self._scheduler
+        return scheduler.client_of(number) == session.client and scheduler.job_of(number) == session.job
 
     async def _reattach(self, session: Session, number: int) -> None:
         try:
             if number in session.lost:
                 raise LeaseLost(session.lost[number])
-            if self._scheduler.client_of(number) != session.client:
+            if not self._is_its(session, number):
                 raise LeaseLost("it ended while the connection was broken")
             lease = await self._scheduler.attach(number, session.client)
         except TschedError as error:

@@ -14,6 +14,7 @@ import grpc
 from tsched.errors import Invalid, SchedulerClosed, TschedError
 from tsched.rpc.address import same_host
 from tsched.rpc.attendance import Attendance
+from tsched.rpc.gate import Context, Gate, Guest, open_gate
 from tsched.rpc.limits import MAX_STREAMS, MAX_TAGS, VERSION, check_name, check_size
 from tsched.rpc.questions import Questions
 from tsched.rpc.session import Session
@@ -25,22 +26,20 @@ END_S = 1.0
 
 _log = logging.getLogger("tsched")
 
-Context = grpc.aio.ServicerContext[pb.FromWorker, pb.ToWorker]
-
 
 class Reception:
     """The open streams of one scheduler's workers."""
 
     def __init__(self, attendance: Attendance) -> None:
         self._attendance = attendance
+        self.gate: Gate = open_gate
         self._questions = Questions(attendance)
         self._streams: set[Stream] = set()
 
     def close(self) -> None:
         """End all streams; workers may come back to the next server."""
-        closed = SchedulerClosed("the scheduler's channel has closed")
         for stream in list(self._streams):
-            stream.close(Refused(grpc.StatusCode.UNAVAILABLE, closed))
+            stream.close(_closed())
 
     async def ended(self) -> None:
         """Wait until every stream has ended, after the server was stopped."""
@@ -52,16 +51,17 @@ class Reception:
     async def attach(self, _: object, context: Context) -> None:
         """Serve one stream to its end."""
         stream = Stream(context)
-        if len(self._streams) >= MAX_STREAMS:
-            full = Invalid(f"{MAX_STREAMS} streams are open already: close one")
-            await abort(context, Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, full))
+        try:
+            guest = self._admit(context)
+        except Refused as refusal:
+            await abort(context, refusal)
             return
         self._streams.add(stream)
         reader: asyncio.Task[None] | None = None
         session: Session | None = None
         try:
-            session = await self._welcome(stream, same_host(context.peer()))
-            reader = asyncio.ensure_future(self._read(session, stream))
+            session = await self._welcome(stream, same_host(context.peer()), guest)
+            reader = asyncio.ensure_future(self._read(session, stream, guest))
             await stream.pump()
         except Refused as refusal:
             await abort(context, refusal)
@@ -73,9 +73,18 @@ class Reception:
             if reader is not None:
                 await _ended(reader)
             self._streams.discard(stream)
+            guest.leave()
             self._attendance.tell()
 
-    async def _welcome(self, stream: Stream, trusted: bool) -> Session:
+    def _admit(self, context: Context) -> Guest:
+        if not self._attendance.is_open:
+            raise _closed()
+        if len(self._streams) >= MAX_STREAMS:
+            full = Invalid(f"{MAX_STREAMS} streams are open already: close one")
+            raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, full)
+        return self.gate(context)
+
+    async def _welcome(self, stream: Stream, trusted: bool, guest: Guest) -> Session:
         try:
             async with asyncio.timeout(HELLO_S):
                 message = await stream.receive()
@@ -86,6 +95,7 @@ class Reception:
         hello = message.hello
         try:
             _check(hello)
+            guest.greet(hello)
             session = await self._attendance.admit(hello, trusted)
         except TschedError as error:
             raise Refused(grpc.StatusCode.FAILED_PRECONDITION, error) from error
@@ -94,12 +104,12 @@ class Reception:
         self._questions.settle(session, hello)
         return session
 
-    async def _read(self, session: Session, stream: Stream) -> None:
+    async def _read(self, session: Session, stream: Stream, guest: Guest) -> None:
         try:
             while not stream.closed and (message := await stream.receive()) is not None:
                 if session.stream is not stream:  # the worker has come back over another one
                     break
-                await self._take(session, message)
+                await self._take(session, message, guest)
             stream.close()
         except Refused as refusal:
             stream.close(refusal)
@@ -114,12 +124,12 @@ class Reception:
             session.stream = None
             self._attendance.broke(session)
 
-    async def _take(self, session: Session, message: pb.FromWorker) -> None:
+    async def _take(self, session: Session, message: pb.FromWorker, guest: Guest) -> None:
         if session.over:
             return
         match message.WhichOneof("body"):
             case "acquire":
-                self._questions.acquire(session, message.acquire)
+                self._questions.acquire(session, message.acquire, guest)
             case "release":
                 await self._questions.release(session, message.release)
             case "renew":
@@ -140,6 +150,10 @@ class Reception:
         if message.done:
             await self._attendance.finish(session)
         session.done(message.call)
+
+
+def _closed() -> Refused:
+    return Refused(grpc.StatusCode.UNAVAILABLE, SchedulerClosed("the scheduler's channel has closed"))
 
 
 def _check(hello: pb.Hello) -> None:

@@ -75,6 +75,7 @@ def _merged(job: Job, session: Session, workers: list[Session]) -> Job:
         weight=session.weight if session.weight != 1.0 else job.weight,
         state_bytes=_known({**job.state_bytes, **_fullest(state)}),
         turn_bytes=_known({**job.turn_bytes, **_fullest(turn)}),
+        attended=job.attended or any(worker.group for worker in workers),
     )
 
 

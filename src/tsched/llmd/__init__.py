@@ -1,0 +1,1 @@
+"""llm-d's own protocols, so that its clients, its agents and its orchestrators work against ours."""
