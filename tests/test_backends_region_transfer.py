@@ -5,13 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from typing import cast
 
 import pytest
 import torch
 
 from tsched.backends.arena import Arena
-from tsched.backends.region import CpuCopier, HostPool, Regions, RegionStore
+from tsched.backends.region import CpuCopier, HostPool, Regions, RegionStore, touch
 from tsched.backends.region.host import Slice
+from tsched.backends.region.transfer import Parked
 from tsched.errors import BackendError, DeviceMemoryFull
 
 
@@ -158,6 +160,19 @@ except DeviceMemoryFull as error:
 def test_a_system_that_runs_out_of_memory_half_way_through_a_restore_leaves_the_state_parked() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT_MEMORY], capture_output=True, text=True, check=False)
     assert done.stdout == "restored in the end\n", done.stderr
+
+
+def test_a_device_that_is_broken_is_not_taken_for_one_that_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Faulty:
+        device = "cuda:0"
+
+        def resize_(self, size: int) -> None:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(touch, "allow", lambda storage: None)
+    part = Parked(cast(torch.UntypedStorage, Faulty()), 8, "x", (), None, None)
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        part.allocate()
 
 
 def test_without_torch_the_command_that_installs_it_is_named() -> None:

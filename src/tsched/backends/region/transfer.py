@@ -46,6 +46,8 @@ class Parked:
         try:
             self.storage.resize_(self.size_bytes)
         except RuntimeError as error:
+            if not _is_full(error):
+                raise
             raise DeviceMemoryFull(f"{self.storage.device} has no {self.size_bytes} bytes: {error}") from error
 
     def check(self) -> None:
@@ -155,6 +157,11 @@ class Transfer:
         for copier in self._copiers.values():
             with suppress(Exception):
                 copier.synchronize()
+
+
+def _is_full(error: RuntimeError) -> bool:
+    """Whether it is memory that lacks, and not the device that is broken; torch has no type for it on a CPU."""
+    return isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error)
 
 
 def _sum(piece: Slice) -> int:
