@@ -116,7 +116,7 @@ def steps(live: Live, training: Any, times: int) -> dict[str, dict[str, float]]:
 
 def sampling(live: Live, training: Any) -> dict[str, dict[str, float]]:
     """Saving for a sampler, and many requests at once of one that was saved."""
-    sampler = training.save_weights_and_get_sampling_client()
+    sampler = training.save_weights_and_get_sampling_client().result()
     inputs = [types.ModelInput.from_ints(prompt.tolist()) for prompt in prompts()]
     params = [types.SamplingParams(max_tokens=NEW_TOKENS, seed=seed, stop=[]) for seed in range(len(inputs))]
 
@@ -128,7 +128,7 @@ def sampling(live: Live, training: Any) -> dict[str, dict[str, float]]:
 
     many = timed(live, at_once, 10, warm=3)
     many["tokens_per_s"] = round(len(inputs) * NEW_TOKENS * 1e3 / many["ms"])
-    saved = timed(live, training.save_weights_and_get_sampling_client, 20)
+    saved = timed(live, lambda: training.save_weights_and_get_sampling_client().result(), 20)
     return {"32_requests_of_32": many, "save_and_get_sampling_client": saved}
 
 
