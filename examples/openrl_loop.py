@@ -15,7 +15,8 @@ TEXT = [9, 41, 300, 12, 77, 8, 301, 45]  # token ids; a tokenizer would give the
 def main() -> None:
     service = tinker.ServiceClient()
     training = service.create_lora_training_client("openrl/tiny", rank=16).result()
-    example = types.Datum(model_input=types.ModelInput.from_ints(TEXT[:-1]), loss_fn_inputs={"target_tokens": TEXT[1:]})
+    targets = types.TensorData(data=TEXT[1:], dtype="int64", shape=[len(TEXT) - 1])
+    example = types.Datum(model_input=types.ModelInput.from_ints(TEXT[:-1]), loss_fn_inputs={"target_tokens": targets})
     for step in range(20):
         trained = training.forward_backward([example], "cross_entropy")
         training.optim_step(types.AdamParams(learning_rate=5e-3)).result()

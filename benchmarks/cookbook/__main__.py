@@ -41,7 +41,7 @@ CURVES = {"chat_sl": "train_mean_nll", "math_rl": "env/all/reward/total"}
 
 @contextmanager
 def serving(folder: Path) -> Iterator[dict[str, str]]:
-    """A server with the base model, also under the name that the recipes know; yields what a client's environment needs."""
+    """A server with the base model, also under the name that recipes know; yields what a client needs to hear."""
     config = folder / "openrl.toml"
     config.write_text(f'[models.sums]\npath = "{folder / "base"}"\n\n[models."{MODEL}"]\nalias_of = "sums"\n')
     command = (sys.executable, "-m", "openrl.cli", "serve", "--port", "0", "--config", str(config))
