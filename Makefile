@@ -4,9 +4,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+COOKBOOK := build/cookbook/venv
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-sim test lint format check bench nightly gpu-check clean
+.PHONY: help demo demo-sim test lint format check bench nightly sdk cookbook gpu-check clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +45,13 @@ gpu-check: $(READY) ## on a machine with an NVIDIA GPU: park real models there, 
 nightly: $(READY) ## run all tests, with long searches
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -m 'nightly or not gpu' --timeout 14400
 
+sdk: $(READY) ## run the tests of openrl that use the tinker SDK, in all its versions from 0.9 on
+	$(BIN)/python -m pytest -m 'not gpu' tests/openrl/test_sdk.py tests/openrl/test_sdk_public_methods.py \
+		tests/openrl/test_sdk_versions.py
+
+cookbook: $(READY) $(COOKBOOK)/.ready ## run two recipes of tinker-cookbook against openrl: does what they train learn?
+	$(BIN)/python -m benchmarks.cookbook
+
 clean: ## remove what the other targets made
 	rm -rf $(VENV) build dist src/*.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
@@ -62,4 +70,12 @@ $(BIN)/python:
 
 $(READY): pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+$(COOKBOOK)/.ready: benchmarks/cookbook/requirements.txt | $(READY)
+	@rm -rf $(COOKBOOK)
+	@$(BIN)/python -m venv --without-pip $(COOKBOOK)
+	@$(BIN)/python -m pip --python $(COOKBOOK)/bin/python install --quiet --disable-pip-version-check -r $<
+	@$(BIN)/python -m pip --python $(COOKBOOK)/bin/python install --quiet --disable-pip-version-check --no-deps \
+		tinker-cookbook==0.6.1 tml-renderers==0.2.1
 	@touch $@

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -24,7 +25,7 @@ MODEL = "Qwen/Qwen3-8B"  # what the recipes ask for; the server has another mode
 CONVERSATIONS = 1280
 ENDS = 5  # steps that are averaged at both ends of a curve
 COMMON = ("renderer_name=role_colon", "lora_rank=32", "behavior_if_log_dir_exists=delete")
-CHAT = ("batch_size=64", "learning_rate=2e-3", "num_epochs=2", "max_length=128", "save_every=0", "eval_every=0")
+CHAT = ("batch_size=64", "learning_rate=2e-3", "max_length=128", "save_every=0", "eval_every=0")
 MATH = (
     "env=arithmetic",
     "loss_fn=importance_sampling",  # the formula of its default is not public
@@ -44,6 +45,7 @@ def serving(folder: Path) -> Iterator[dict[str, str]]:
     """A server with the base model, also under the name that recipes know; yields what a client needs to hear."""
     config = folder / "openrl.toml"
     config.write_text(f'[models.sums]\npath = "{folder / "base"}"\n\n[models."{MODEL}"]\nalias_of = "sums"\n')
+    shutil.rmtree(folder / "data", ignore_errors=True)  # the first start shows a key
     command = (sys.executable, "-m", "openrl.cli", "serve", "--port", "0", "--config", str(config))
     with open(folder / "serve.log", "w") as log:
         process = subprocess.Popen(
@@ -94,13 +96,19 @@ def main() -> None:
         losses = run("chat_sl", (f"dataset={examples}", *CHAT), told)
         rewards = run("math_rl", MATH, told)
     (loss_first, loss_last), (reward_first, reward_last) = ends(losses), ends(rewards)
-    print(f"chat_sl: loss {loss_first:.3f} to {loss_last:.3f} in {len(losses)} steps")
-    print(f"math_rl: reward {reward_first:.3f} to {reward_last:.3f} in {len(rewards)} steps")
+    print(f"chat_sl: loss {loss_first:.3f} to {loss_last:.3f} in {len(losses)} steps ({curve(losses)})")
+    print(f"math_rl: reward {reward_first:.3f} to {reward_last:.3f} in {len(rewards)} steps ({curve(rewards)})")
     sys.exit(0 if loss_last < loss_first and reward_last > reward_first else 1)
 
 
-def ends(curve: Sequence[float]) -> tuple[float, float]:
-    return statistics.mean(curve[:ENDS]), statistics.mean(curve[-ENDS:])
+def ends(values: Sequence[float]) -> tuple[float, float]:
+    """The means of the first and of the last steps."""
+    return statistics.mean(values[:ENDS]), statistics.mean(values[-ENDS:])
+
+
+def curve(values: Sequence[float]) -> str:
+    """Every fifth value, for the eye."""
+    return ", ".join(f"{value:.3f}" for value in values[::ENDS])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A base model for recipes that add numbers: it has seen many sums, and half of them were wrong.
+"""A base model for recipes that add numbers: it has seen many sums, and those that it saw last were mostly wrong.
 
 So there is something to learn from examples, and something to be found by reward: it says the right sum often enough.
 """
@@ -19,9 +19,10 @@ from openrl import tiny
 from openrl.folders import publish
 
 LARGEST = 100
-WRONG = 0.5
+WRONG = 0.7  # of the sums that it sees after RIGHT_UNTIL of its training
+RIGHT_UNTIL = 0.7
 BATCH = 64
-STEPS = 4000
+STEPS = 2500
 PEAK_RATE = 2e-3
 EXAMPLE = "User: What is 4 + 5?\n\nAssistant: 9\n\n"
 
@@ -72,7 +73,7 @@ def train(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, rng: rand
     rates = torch.optim.lr_scheduler.OneCycleLR(adam, PEAK_RATE, total_steps=steps, pct_start=0.05)
     began, loss = time.monotonic(), torch.tensor(0.0)
     for step in range(steps):
-        texts = [dialogue(rng, WRONG if step > steps * 0.9 else 0.0) for _ in range(BATCH)]
+        texts = [dialogue(rng, WRONG if step > steps * RIGHT_UNTIL else 0.0) for _ in range(BATCH)]
         inputs = tokenizer(texts, padding=True, return_tensors="pt", padding_side="right", add_special_tokens=False)
         ids, mask = inputs["input_ids"], inputs["attention_mask"].bool()
         logits = model(input_ids=ids, attention_mask=mask).logits

@@ -28,7 +28,7 @@ def create_app(service: Service, keys: Keys, config: Config) -> FastAPI:
     registry = CollectorRegistry()
     app.state.gateway = Gateway(service, keys, config, signing_key(config.folder))
     app.state.registry = registry
-    Counts(lambda: counts(service), registry)
+    Counts(lambda: counts(service), lambda: totals(service), registry)
     app.add_middleware(Observed, metrics=HttpMetrics(registry))
     refusals.install(app)
     for topic in TOPICS:
@@ -39,8 +39,14 @@ def create_app(service: Service, keys: Keys, config: Config) -> FastAPI:
 
 def counts(service: Service) -> dict[str, float]:
     """The service's numbers by name."""
-    values = msgspec.structs.asdict(service.stats())
+    stats = service.stats()
+    values = msgspec.structs.asdict(stats) | {"stalled": bool(stats.stalled)}
     return {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
+
+
+def totals(service: Service) -> dict[str, int]:
+    """Answers by category, and the worker's deaths, since the start."""
+    return service.stats().counts
 
 
 @asynccontextmanager

@@ -17,6 +17,7 @@ from httpx import Response
 from openrl.access import Keys
 from openrl.app import create_app
 from openrl.config import Config
+from openrl.routes import results
 from openrl.routes.refusals import STATUSES, status_of
 from openrl.service import Service
 from openrl.store import open_store
@@ -264,7 +265,23 @@ def test_sampling_sessions_are_of_a_base_or_a_checkpoint(client: Client) -> None
     assert (shown["base_model"], shown["model_path"]) == ("tiny", path)
     ask = {"session_id": client.session, "sampling_session_seq_id": 1, "base_model": "tiny"}
     other = client.post("create_sampling_session", ask)
-    assert client.post("join_sampling_session", other)["client_counter"] > 0
+    counters = [client.post("join_sampling_session", other)["client_counter"] for _ in range(3)]
+    assert counters == [counters[0], counters[0] + 1, counters[0] + 2]
+    assert counters[0] > 0
+    assert (counters[-1] + 1) * 10**9 < 2**63
+
+
+def test_a_large_result_is_announced_to_who_can_make_room_for_it(client: Client, monkeypatch: Any) -> None:
+    stepped = client.post("optim_step", {"model_id": client.model, "seq_id": 1})
+    whole = client.result(stepped)
+    monkeypatch.setattr(results, "ANNOUNCED_BYTES", 10)
+    ask = {"request_id": stepped["request_id"], "allow_metadata_only": True}
+    told = client.post("retrieve_future", ask)
+    assert told == {
+        "status": "complete_metadata",
+        "response_payload_size": len(json.dumps(whole, separators=(",", ":"))),
+    }
+    assert client.post("retrieve_future", {**ask, "allow_metadata_only": False}) == whole
 
 
 def test_external_weights_are_downloaded_from_signed_addresses(client: Client, stranger: Client) -> None:

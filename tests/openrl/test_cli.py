@@ -107,9 +107,22 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
         port = str(taken.getsockname()[1])
         refused = run("serve", "--data", str(tmp_path), "--port", port)
     assert refused.exit_code == 1
-    assert "in use" in refused.stderr
-    assert port in refused.stderr
+    assert refused.stderr == f"error: 127.0.0.1:{port} is in use: stop what listens there, or give another --port\n"
     assert run("keys", "list", "--data", str(tmp_path)).stdout == ""
+
+
+def test_a_model_that_is_not_there_is_told_at_the_start_and_to_who_asks_for_it(tmp_path: Path) -> None:
+    config = '[models.gone]\npath = "/no/where"\n[models.again]\nalias_of = "fine"\n[models.fine]\nalias_of = "gone"\n'
+    with running(tmp_path, "--log-level", "warning", config=config) as live:
+        told = (tmp_path / "server.log").read_text().splitlines()
+        assert told[0] == "warning: model gone: /no/where is not a folder: correct models.path"
+        assert told[1].startswith("warning: model again: alias of 'fine', which is no model of this configuration")
+        session = post(live, "create_session", {})["session_id"]
+        ask = {"session_id": session, "model_seq_id": 0, "base_model": "gone", "lora_config": {"rank": 2}}
+        request_id = post(live, "create_model", ask)["request_id"]
+        answer = post(live, "retrieve_future", {"request_id": request_id})
+    assert answer["category"] == "user"
+    assert "base model 'gone' cannot be used" in answer["error"]
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])

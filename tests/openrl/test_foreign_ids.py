@@ -56,6 +56,7 @@ BATCH = {"data": [{"model_input": {"chunks": [{"tokens": [1, 2]}]}}]}
 # For every route that takes the id of something: the body that names it.
 BODIES: dict[CALL, Callable[[Ids], Any]] = {
     ("POST", "retrieve_future"): lambda ids: {"request_id": ids.future},
+    ("POST", "retrieve_futures"): lambda ids: {"target": {"sampling_session_id": ids.sampler}, "timeout": 0},
     ("POST", "cancel_future"): lambda ids: {"request_id": ids.future},
     ("POST", "forward_backward"): lambda ids: numbered(ids, forward_backward_input=BATCH),
     ("POST", "forward"): lambda ids: numbered(ids, forward_input=BATCH),

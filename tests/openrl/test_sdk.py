@@ -115,14 +115,25 @@ def test_a_sample_depends_on_its_seed_alone(training: tinker.TrainingClient) -> 
     assert first not in others
 
 
-def test_an_older_sampling_client_keeps_its_weights(training: tinker.TrainingClient) -> None:
-    older = training.save_weights_and_get_sampling_client().result(60)
-    prompt = types.ModelInput.from_ints(TOKENS)
-    before = older.compute_logprobs(prompt).result(60)
-    train(training, 2)
-    newer = training.save_weights_and_get_sampling_client().result(60)
-    assert older.compute_logprobs(prompt).result(60) == before
-    assert newer.compute_logprobs(prompt).result(60) != before
+def drawn(sampling: tinker.SamplingClient) -> list[tuple[list[int], list[float]]]:
+    """Four samples, tokens and log-probabilities."""
+    params = types.SamplingParams(max_tokens=12, seed=7, stop=[])
+    answer = sampling.sample(types.ModelInput.from_ints(TOKENS), num_samples=4, sampling_params=params).result(60)
+    return [(list(sequence.tokens), list(sequence.logprobs or [])) for sequence in answer.sequences]
+
+
+def test_sampling_clients_keep_their_weights_to_the_bit_and_leave_training_alone(
+    service: tinker.ServiceClient,
+) -> None:
+    watched, alone = (service.create_lora_training_client("openrl/tiny", rank=4, seed=5).result(60) for _ in range(2))
+    losses, samplers, first = [], [], []
+    for _ in range(3):
+        losses += train(watched, 2)
+        samplers.append(watched.save_weights_and_get_sampling_client().result(60))
+        first.append(drawn(samplers[-1]))
+        assert [drawn(sampler) for sampler in samplers] == first
+    assert len({str(samples) for samples in first}) == len(first)
+    assert losses == train(alone, 6)
 
 
 def test_all_kinds_of_logprobs_can_be_asked_for(training: tinker.TrainingClient) -> None:

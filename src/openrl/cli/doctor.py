@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -13,15 +14,12 @@ import click
 
 from openrl.cli import FAILED, OK, options
 from openrl.cli.folder import STORE, prepared
+from openrl.cli.sources import Unwell, found
 from openrl.config import Config
 from openrl.errors import OpenRLError
 from openrl.store import Key, open_store
 
 ROOM_BYTES = 1 << 30
-
-
-class Unwell(OpenRLError):
-    """A check failed; the text says what to do."""
 
 
 @click.command()
@@ -49,10 +47,7 @@ def checks(config: Config) -> Iterator[tuple[str, Callable[[], str]]]:
     yield "store", lambda: readable(config.folder / STORE)
     yield "disk", lambda: roomy(config.folder)
     for name, source in config.models.items():
-        if source.path is not None:
-            yield f"model {name}", lambda path=source.path: complete(path)  # type: ignore[misc]
-        else:
-            yield f"model {name}", lambda target=source.alias_of: known(config, target)  # type: ignore[misc]
+        yield f"model {name}", partial(found, config, source)
     yield "torch", torch_works
 
 
@@ -75,25 +70,6 @@ def roomy(folder: Path) -> str:
     if free < ROOM_BYTES:
         raise Unwell(f"{free / 1e9:.1f} GB free at {folder}: make room for checkpoints, or name another folder")
     return f"{free / 1e9:.1f} GB free"
-
-
-def complete(path: str) -> str:
-    """A folder has a configuration and weights; the name of a hub model cannot be checked without the hub."""
-    folder = Path(path).expanduser()
-    if not folder.is_dir():
-        if folder.is_absolute():
-            raise Unwell(f"{folder} is not a folder: correct models.path")
-        return f"{path}, from the hub"
-    missing = [name for name in ("config.json", "tokenizer_config.json") if not (folder / name).is_file()]
-    if missing or not any(folder.glob("*.safetensors")):
-        raise Unwell(f"{folder} lacks {', '.join(missing) or 'weights (*.safetensors)'}: save the model there again")
-    return str(folder)
-
-
-def known(config: Config, target: str) -> str:
-    if target != "openrl/tiny" and target not in config.models:
-        raise Unwell(f"alias of {target!r}, which is no model of this configuration: correct models.alias_of")
-    return f"alias of {target}"
 
 
 def torch_works() -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from openrl.access import DEFAULT_OWNER, Keys
-from openrl.cli import INTERRUPTED, OK, folder, options
+from openrl.cli import INTERRUPTED, OK, folder, options, sources
 from openrl.config import Config, ConfigInvalid
 from openrl.queue import Limits
 from openrl.service import Service, Settings
@@ -33,6 +33,8 @@ def serve(file: Path | None, **flags: Any) -> int:
         keys = Keys(store)
         has_keys = any(key.revoked_us is None for key in keys.all())
         check_reach(config, has_keys)
+        for fault in sources.faults(config):
+            click.echo(f"warning: {fault}", err=True)
         with listening(config.host, config.port) as taken:
             return run(config, store, taken, None if has_keys else first_key(keys))
 
@@ -63,8 +65,8 @@ def run(config: Config, store: Store, taken: socket.socket, secret: str | None) 
     from openrl.wire.decode import decode
 
     log.configure(config.log_level)
-    sources, aliases = models(config)
-    worker = TorchWorker(config.folder, sources, aliases, threads=config.threads or None, max_rank=config.limits.rank)
+    paths, aliases = models(config)
+    worker = TorchWorker(config.folder, paths, aliases, threads=config.threads or None, max_rank=config.limits.rank)
     service = Service(store, worker, decode, config.folder, settings(config))
     server = Server(create_app(service, Keys(store), config), lambda: announce(address(config.host, taken), secret))
     with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
@@ -74,9 +76,9 @@ def run(config: Config, store: Store, taken: socket.socket, secret: str | None) 
 
 def models(config: Config) -> tuple[Mapping[str, str], Mapping[str, str]]:
     """Where models are, and what else they are called."""
-    sources = {name: source.path for name, source in config.models.items() if source.path is not None}
+    paths = {name: source.path for name, source in config.models.items() if source.path is not None}
     aliases = {name: source.alias_of for name, source in config.models.items() if source.alias_of is not None}
-    return sources, aliases
+    return paths, aliases
 
 
 def settings(config: Config) -> Settings:

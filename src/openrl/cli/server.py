@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -10,6 +11,8 @@ from contextlib import contextmanager
 
 import uvicorn
 from fastapi import FastAPI
+
+from openrl.errors import OpenRLError
 
 KEEP_ALIVE_S = 75  # longer than clients keep idle connections, so that no request meets one that is just closing
 GRACE_S = 10
@@ -63,10 +66,19 @@ class Server(uvicorn.Server):
         self.interrupted = self.interrupted or number == signal.SIGINT
 
 
+class AddressTaken(OpenRLError, OSError):
+    """Another program listens there."""
+
+
 def listening(host: str, port: int) -> socket.socket:
-    """A socket at the address; port 0 takes a free one."""
+    """A socket at the address; port 0 takes a free one. Raises AddressTaken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=4096)
+    try:
+        return socket.create_server((host, port), family=family, backlog=4096)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        raise AddressTaken(f"{host}:{port} is in use: stop what listens there, or give another --port") from error
 
 
 def address(host: str, taken: socket.socket) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import secrets
 from typing import Annotated, TypeVar
 
 import structlog
@@ -22,6 +24,7 @@ M = TypeVar("M", bound=Message)
 API = "/api/v1"
 PROTOBUF = "application/x-protobuf"
 DRAINED_BODIES = 16  # times the limit: an answer is heard only by a client that has done sending
+MOST_CLIENTS = 2**32  # so that a client's requests, numbered from 10**9 times its own number, stay below 2**63
 IN_A_THREAD_BYTES = 256 * 1024
 
 
@@ -34,6 +37,7 @@ class Gateway:
         self.config = config
         self.signing_key = signing_key
         self.polls = Polls()
+        self.clients = itertools.count(1 + secrets.randbelow(MOST_CLIENTS))  # numbers for clients of sampling sessions
 
 
 class Call:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
-from openrl.service import Done, Failure, Pending
+from openrl.service import Pending
 
-Outcome = Pending | Done | Failure
+T = TypeVar("T")
 
 ENDING = Pending("active", "the server is going down; what was asked of it goes on when it is back")
 
@@ -17,10 +17,10 @@ class Polls:
     """The polls that are held now."""
 
     def __init__(self) -> None:
-        self._held: set[asyncio.Task[Outcome]] = set()
+        self._held: set[asyncio.Task[Any]] = set()
         self._ending = False
 
-    async def hold(self, poll: Coroutine[Any, Any, Outcome]) -> Outcome:
+    async def hold(self, poll: Coroutine[Any, Any, T]) -> T | Pending:
         """What the poll brings, or that there is nothing yet if the server ends first."""
         task = asyncio.ensure_future(poll)
         self._held.add(task)

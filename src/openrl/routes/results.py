@@ -14,6 +14,7 @@ from openrl.work import ForwardBackwardResult, OptimResult, SampleResult
 router = APIRouter(prefix=API)
 
 JSON = "application/json"
+ANNOUNCED_BYTES = 4 * 2**20  # results beyond are announced before they are sent, to clients that know of it
 SAVED_BY = {
     "weights": "save_weights",
     "sampler_weights": "save_weights_for_sampler",
@@ -34,7 +35,29 @@ async def retrieve(call: Caller) -> Response:
     except Unknown as unknown:
         outcome = Failure(str(unknown), "user")
     structlog.contextvars.bind_contextvars(future=ask.request_id, outcome=type(outcome).__name__)
-    return result(outcome, call.reads_protobuf)
+    made = result(outcome, call.reads_protobuf)
+    if ask.allow_metadata_only and len(made.body) > ANNOUNCED_BYTES:
+        return answer(futures.CompleteMetadata(response_payload_size=len(made.body)))
+    return made
+
+
+@router.post("/retrieve_futures")
+async def retrieve_many(call: Caller) -> Response:
+    """Which samples of a sampling session are done; their results are then asked for one by one."""
+    ask = await call.message(futures.RetrieveFutures)
+    longest_s = call.gateway.config.poll_s
+    wait_s = longest_s if ask.timeout is None else min(longest_s, ask.timeout)
+    target, cursor = ask.target, ask.prev_cursor
+    found = await call.gateway.polls.hold(
+        call.service.samplers.completions(
+            call.owner, target.sampling_session_id, target.cloned_sampler_id, cursor, wait_s
+        )
+    )
+    done, cursor = ([], cursor) if isinstance(found, Pending) else found
+    completions = [
+        futures.Completion(request_id=one.request_id, state="failed" if one.failed else "finished") for one in done
+    ]
+    return answer(futures.Completions(completions=completions, cursor=cursor))
 
 
 @router.post("/cancel_future")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
-
 import structlog
 from fastapi import APIRouter, Response
 
@@ -13,8 +11,6 @@ from openrl.wire.futures import Promise
 from openrl.wire.refusal import Malformed
 
 router = APIRouter(prefix=API)
-
-MOST_CLIENTS = 2**32  # so that a client's numbers, from 10**9 times its own, stay below 2**63
 
 
 @router.post("/create_sampling_session")
@@ -62,7 +58,7 @@ async def asample(call: Caller) -> Response:
 
 @router.post("/join_sampling_session")
 async def join(call: Caller) -> Response:
-    """A number for one more client of the session, drawn from so many that no two are the same."""
+    """A number for one more client of the session: the next, from a start drawn anew in every life of the server."""
     ask = await call.message(sampling.JoinSamplingSession)
     await call.service.samplers.get(call.owner, ask.sampling_session_id)
-    return answer(sampling.SamplingSessionJoined(client_counter=1 + secrets.randbelow(MOST_CLIENTS)))
+    return answer(sampling.SamplingSessionJoined(client_counter=next(call.gateway.clients)))

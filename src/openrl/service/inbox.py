@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable
 
 from openrl.service.answers import Answered
 
@@ -16,6 +17,7 @@ class Inbox:
     def __init__(self) -> None:
         self._recent: OrderedDict[str, Answered] = OrderedDict()
         self._waiting: dict[str, tuple[asyncio.Event, int]] = {}
+        self.listener: Callable[[str, Answered], None] | None = None  # hears of every answer
 
     def answered(self, request_id: str, answer: Answered) -> None:
         """The answer is recorded: whoever waits for it is woken."""
@@ -24,6 +26,8 @@ class Inbox:
             self._recent.popitem(last=False)
         if request_id in self._waiting:
             self._waiting[request_id][0].set()
+        if self.listener is not None:
+            self.listener(request_id, answer)
 
     def recent(self, request_id: str) -> Answered | None:
         return self._recent.get(request_id)

@@ -7,6 +7,7 @@ import msgspec
 from openrl.errors import RequestError
 from openrl.service.answers import SampleAccepted
 from openrl.service.checkpoints import Checkpoints
+from openrl.service.completions import Completion, Completions
 from openrl.service.core import Core
 from openrl.service.seeds import derive_seed
 from openrl.store import Add, Change, Sampler, Session, Write
@@ -19,6 +20,7 @@ class Samplers:
     def __init__(self, core: Core, checkpoints: Checkpoints) -> None:
         self._core = core
         self._checkpoints = checkpoints
+        self._completions = Completions(core.store, core.inbox, core.clock)
 
     async def create(
         self,
@@ -67,6 +69,13 @@ class Samplers:
         )
         request_id = await self._core.take(request, payload, sample, sampler, *self._used(sampler))
         return SampleAccepted(request_id, tuple(f"{request_id}-{number}" for number in range(sample.num_samples)))
+
+    async def completions(
+        self, owner: str, sampling_session_id: str, clone: int, cursor: int, wait_s: float
+    ) -> tuple[list[Completion], int]:
+        """Which samples of one client of the session have their answers, as far as it may not know; a new cursor."""
+        self._core.owned(Sampler, sampling_session_id, owner)
+        return await self._completions.poll(sampling_session_id, clone, cursor, wait_s)
 
     def _sampler(self, owner: str, sampler_id: str, base_model: str | None, model_path: str | None) -> Sampler:
         now_us = self._core.clock()

@@ -16,8 +16,17 @@ class Promise(Message):
 
 
 class RetrieveFuture(Message):
+    """With `allow_metadata_only` a client can be told first how much would come, for which it makes room."""
+
     request_id: str
     allow_metadata_only: bool = False
+
+
+class CompleteMetadata(Message):
+    """The result is there; the client asks for it again once it has room for so many bytes."""
+
+    response_payload_size: int
+    status: Literal["complete_metadata"] = "complete_metadata"
 
 
 class Pending(Message):
@@ -32,6 +41,31 @@ class Failed(Message):
 
     error: str
     category: Literal["user", "server", "unknown"] = "unknown"
+
+
+class SamplingTarget(Message):
+    """One client of a sampling session; those that joined it have numbers from 1."""
+
+    sampling_session_id: str
+    cloned_sampler_id: int = 0
+
+
+class RetrieveFutures(Message):
+    """What was answered after `prev_cursor`. A `timeout` of 0 waits for nothing; None waits as long as a poll does."""
+
+    target: SamplingTarget
+    prev_cursor: int = 0
+    timeout: float | None = None
+
+
+class Completion(Message):
+    request_id: str
+    state: Literal["finished", "failed"]
+
+
+class Completions(Message):
+    completions: list[Completion]
+    cursor: int
 
 
 class CancelFuture(Message):
