@@ -39,7 +39,7 @@ def test_help_imports_no_subcommand() -> None:
 def test_every_command_has_help() -> None:
     context = click.Context(main)
     names = main.list_commands(context)
-    assert names == ["sim", "trace", "policies", "backends", "demo"]
+    assert {"sim", "trace", "serve", "agent", "demo"} <= set(names)
     for name in names:
         outcome = tsched(name, "--help")
         assert outcome.exit_code == 0, outcome.output

@@ -63,14 +63,17 @@ class Span(Struct, frozen=True):
 
 def spans(records: Iterable[Entry]) -> list[Span]:
     """Every span of a log, in order of their starts; what is open at the end ends with the last record."""
-    reader = _Reader()
+    reader = SpanReader()
     for record in records:
         reader.read(record)
     return reader.finish()
 
 
-class _Reader:
-    """Follows a log. Keys of `open`: ("turn", lease, group), ("wait", client, request, group), ("move", op, node)."""
+class SpanReader:
+    """Follows a log, record by record; `done` has the spans that are over.
+
+    Keys of `open`: ("turn", lease, group), ("wait", client, request, group), ("move", op, node).
+    """
 
     def __init__(self) -> None:
         self.now = 0

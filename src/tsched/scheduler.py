@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import MappingProxyType, TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from anyio import CancelScope
 from anyio.lowlevel import cancel_shielded_checkpoint, checkpoint_if_cancelled
@@ -318,6 +318,11 @@ class Scheduler(Operations):
         self._known_group(group)
         return len(self._state.groups[group].queue)
 
+    def lost_nodes(self, group: str) -> Mapping[str, str]:
+        """The nodes for whose sake the group takes no new turns, each with the reason. Raises `UnknownGroup`."""
+        self._known_group(group)
+        return MappingProxyType(self._state.groups[group].lost)
+
     def group_status(self, group: str) -> GroupStatus:
         """One group at this moment. Raises `UnknownGroup`."""
         self._known_group(group)
@@ -328,9 +333,17 @@ class Scheduler(Operations):
         """Why the journal cannot be written just now, where it is deferred: until it can, nothing new is taken."""
         return self._driver.stalled
 
+    def now_s(self) -> float:
+        """What the scheduler's clock says; its zero is when the first one with this journal began."""
+        return self._driver.now_us() / SECOND_US
+
     def status(self) -> Status:
         """All groups and jobs at this moment."""
         return read_status(self._state, self._driver.now_us())
+
+    def snapshot(self) -> dict[str, Any]:
+        """The whole state as plain data, for who predicts from it; nothing in it changes any more."""
+        return self._driver.engine.snapshot()
 
     def subscribe(self, buffer: int = 1024) -> Subscription:
         """Watch decisions from now on: `async with scheduler.subscribe() as records: async for record in records: ...`.

@@ -97,7 +97,7 @@ def read_status(state: State, now: int) -> Status:
     return Status(
         now_s=now / SECOND_US,
         groups={name: _group(name, group, now) for name, group in state.groups.items()},
-        jobs={name: _job(name, state) for name in state.jobs},
+        jobs=_jobs(state),
         suspended=tuple(lease.id for lease in state.leases.values() if lease.suspended),
     )
 
@@ -151,18 +151,29 @@ def _waiting(request: Request, selected: bool, now: int) -> Waiting:
     )
 
 
-def _job(name: str, state: State) -> JobStatus:
-    job = state.jobs[name]
-    return JobStatus(
-        name=name,
-        owner=job.account,
-        weight=job.weight,
-        places={
-            g: group.ledger.places[name].standing.value
-            for g, group in state.groups.items()
-            if name in group.ledger.places
-        },
-        holds=tuple(g for g, group in state.groups.items() if group.holder is not None and group.holder.job == name),
-        waits_for=tuple(g for g, group in state.groups.items() if name in group.by_job),
-        quarantined=state.quarantined.get(name),
-    )
+def _jobs(state: State) -> dict[str, JobStatus]:
+    """All jobs, in one pass over the groups: with many of both, one for each job would take too long."""
+    places: dict[str, dict[str, str]] = {name: {} for name in state.jobs}
+    holds: dict[str, list[str]] = {name: [] for name in state.jobs}
+    waits: dict[str, list[str]] = {name: [] for name in state.jobs}
+    for name, group in state.groups.items():
+        for place in group.ledger.places.values():
+            if place.job in places:
+                places[place.job][name] = place.standing.value
+        if group.holder is not None and group.holder.job in holds:
+            holds[group.holder.job].append(name)
+        for job in group.by_job:
+            if job in waits:
+                waits[job].append(name)
+    return {
+        name: JobStatus(
+            name=name,
+            owner=job.account,
+            weight=job.weight,
+            places=places[name],
+            holds=tuple(holds[name]),
+            waits_for=tuple(waits[name]),
+            quarantined=state.quarantined.get(name),
+        )
+        for name, job in state.jobs.items()
+    }

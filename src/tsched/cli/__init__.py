@@ -102,6 +102,11 @@ def print_version(ctx: click.Context, option: click.Parameter, value: bool) -> N
         "trace": ("tsched.cli.trace:trace", "Import, show, replay and export decision logs and recordings."),
         "policies": ("tsched.cli.plugins:policies", "List the policies that are installed."),
         "backends": ("tsched.cli.plugins:backends", "List the backends that are installed."),
+        "serve": ("tsched.cli.serve:serve", "Run the orchestrator: give groups of devices to jobs in turns."),
+        "agent": (
+            "tsched.cli.agent:agent",
+            "Run a device host's agent: park and restore jobs as an orchestrator orders.",
+        ),
         "demo": ("tsched.cli.demo:demo", "Predict a recorded run under every policy, and run it live in virtual time."),
     },
 )

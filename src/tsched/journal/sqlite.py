@@ -46,7 +46,7 @@ class SqliteJournal:
     def __init__(self, path: str | os.PathLike[str], *, retain_records: int | None = None) -> None:
         self.path = Path(path)
         self._retain = retain_records
-        with _translated(self.path):
+        with translated(self.path):
             self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
             try:
                 self._db.execute("PRAGMA journal_mode = WAL")
@@ -58,7 +58,7 @@ class SqliteJournal:
                 raise
 
     def begin(self, header: Header) -> None:
-        with _translated(self.path):
+        with translated(self.path):
             self._db.execute("INSERT OR REPLACE INTO header VALUES (1, ?)", (encode(header).decode(),))
 
     def append(self, record: Record) -> None:
@@ -79,11 +79,11 @@ class SqliteJournal:
             )
 
     def load(self) -> Recovered | None:
-        with _translated(self.path):
+        with translated(self.path):
             return _load(self._db, self.path)
 
     def save_snapshot(self, seq: int, snapshot: dict[str, Any]) -> None:
-        with _translated(self.path), self._transaction():
+        with translated(self.path), self._transaction():
             self._db.execute("DELETE FROM snapshots")
             self._db.execute("INSERT INTO snapshots VALUES (?, ?)", (seq, encode(snapshot).decode()))
             if self._retain is not None:
@@ -109,7 +109,7 @@ def read_sqlite(path: Path) -> tuple[Header, list[Record]]:
     """Every record that the file holds; it is opened for reading alone, also while a scheduler writes to it."""
     in_use = path.with_name(path.name + "-wal").exists()
     address = f"{path.absolute().as_uri()}?mode=ro" + ("" if in_use else "&immutable=1")
-    with _translated(path):
+    with translated(path):
         db = sqlite3.connect(address, uri=True)
         try:
             _check_schema(db, path)
@@ -171,7 +171,7 @@ def _check_schema(db: sqlite3.Connection, path: Path) -> None:
 
 
 @contextmanager
-def _translated(path: Path) -> Iterator[None]:
+def translated(path: Path) -> Iterator[None]:
     """SQLite's errors as ours: what is no log is `Invalid`, what cannot be done is `JournalError`."""
     try:
         yield

@@ -55,6 +55,12 @@ class AgentWatch:
         """The agents that do not answer, by address, each with the reason. Empty is ready."""
         return dict(self._away)
 
+    def why_away(self, group: str, node: str) -> str:
+        """Why this node's agent does not answer; empty where it does, or there is none."""
+        address = self._backend.nodes.get((group, node), "")
+        why = self._away.get(address)
+        return "" if why is None else _reason(address, why)
+
     async def __aenter__(self) -> Self:
         for address in self._backend.agents:
             self._tasks.append(asyncio.ensure_future(self._attend(address)))

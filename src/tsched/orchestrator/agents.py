@@ -25,7 +25,8 @@ class AgentBackend:
 
     Args:
         addresses: of the agents, by group and node; one agent may serve several.
-        credentials: what all of them are shown.
+        credentials: what they are shown.
+        own: what single ones are shown instead, by address.
         suspendable: whether their backends can park at any moment.
     """
 
@@ -34,11 +35,13 @@ class AgentBackend:
         addresses: Mapping[str, Mapping[str, str]],
         *,
         credentials: AgentCredentials | None = None,
+        own: Mapping[str, AgentCredentials] | None = None,
         suspendable: bool = True,
     ) -> None:
         self.suspendable = suspendable
         self.nodes = {(group, node): at for group, nodes in addresses.items() for node, at in nodes.items() if at}
-        self.agents = {at: Agent(AgentLink(at, credentials)) for at in sorted(set(self.nodes.values()))}
+        shown = dict(own or {})
+        self.agents = {at: Agent(AgentLink(at, shown.get(at, credentials))) for at in sorted(set(self.nodes.values()))}
 
     async def __aenter__(self) -> Self:
         return self

@@ -11,6 +11,10 @@
     nodes = { "0" = "host-a:9001", "1" = "host-b:9001" }     # an empty address: no agent is there
     max_hold_s = 3600
 
+    [agents]
+    ca = "agents.pem"                  # whose certificates agents show; without it connections to them are plain text
+    token_file = "agents.token"        # what they are shown; or cert and key
+
     [tls]
     cert = "server.pem"
     key = "server.key"
@@ -29,12 +33,13 @@ Flags win over the environment (TSCHED_SERVER__LISTEN), that over the file, that
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from tsched.config import Section, Size
+from tsched.config import FILE_VARIABLE, PREFIX, Section, Size, load
 from tsched.errors import TschedError
 from tsched.model import Group, seconds
 from tsched.plugins import load_policy
@@ -114,6 +119,25 @@ class GroupSection(Section):
         )
 
 
+class Agents(Section):
+    """How agents are reached, and what they are shown. Without `ca` connections are not encrypted."""
+
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+    token_file: Path | None = Field(default=None, description="a bearer token, which the agents know the hash of")
+    beat_s: float = Field(default=5, gt=0, description="how often they are asked whether they are there")
+    grace_s: float = Field(default=3, gt=0, description="away for so long, they close their groups")
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Agents:
+        if (self.cert is None) != (self.key is None):
+            raise ValueError("give both cert and key, or neither")
+        if self.cert is not None and self.ca is None:
+            raise ValueError("cert is shown over an encrypted connection: give ca, whose certificates agents show")
+        return self
+
+
 class Tls(Section):
     """Files in PEM; with `client_ca` clients must show a certificate that it signed."""
 
@@ -150,14 +174,15 @@ class Limits(Section):
 
 
 class Config(Section):
-    """All of it."""
+    """All of it; `agent` is the section of the embedded one, which knows its keys."""
 
     server: Server = Server()
     groups: dict[str, GroupSection] = Field(default={})
+    agents: Agents = Agents()
     tls: Tls | None = None
     tokens: tuple[Token, ...] = ()
     limits: Limits = Limits()
-    agent: dict[str, object] = Field(default={}, description="the embedded agent's own section")
+    agent: dict[str, object] = Field(default={})
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Config:
@@ -169,9 +194,15 @@ class Config(Section):
             for node, address in group.nodes.items():
                 check_name("node", node)
                 if address:
-                    parse(address)
+                    self._check_agent(f"groups.{name}.nodes.{node}", parse(address))
         self._check_reach()
         return self
+
+    def _check_agent(self, where: str, address: Address) -> None:
+        if not address.local and self.agents.ca is None and not self.server.insecure:
+            raise ValueError(
+                f"{where}: the agent at {address} would be reached in plain text: give agents.ca, or say insecure"
+            )
 
     def _check_reach(self) -> None:
         if self.address.local or self.server.insecure:
@@ -188,7 +219,7 @@ class Config(Section):
         return parse(self.server.listen)
 
     @property
-    def agents(self) -> dict[str, dict[str, str]]:
+    def addresses(self) -> dict[str, dict[str, str]]:
         """The agents' addresses by group and node, where there are any."""
         found = {name: {n: a for n, a in group.nodes.items() if a} for name, group in self.groups.items()}
         return {name: nodes for name, nodes in found.items() if nodes}
@@ -196,6 +227,16 @@ class Config(Section):
     def all_groups(self) -> tuple[Group, ...]:
         """What is scheduled."""
         return tuple(section.group(name) for name, section in self.groups.items())
+
+
+def read_config(file: Path | None, *, flags: Mapping[str, Any], environment: Mapping[str, str]) -> Config:
+    """The config from all sources; raises `Invalid`, in one line, for whatever is wrong with them.
+
+    Variables of sections that are not the server's, such as those of clients on the same host, are left alone.
+    """
+    ours = tuple(f"{PREFIX}{section}__".upper() for section in Config.model_fields)
+    said = {key: value for key, value in environment.items() if key.startswith(ours) or key == FILE_VARIABLE}
+    return load(Config, file, said, flags)
 
 
 def _us(value: float | None) -> int | None:

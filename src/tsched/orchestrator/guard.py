@@ -18,7 +18,7 @@ Unary = tuple[Callable[[Any, Context], Awaitable[Message]], type[Message]]
 Streaming = tuple[Callable[[Any, Context], AsyncIterator[Message]], type[Message]]
 
 
-def unobserved(method: str, status: grpc.StatusCode) -> None:
+def unobserved(method: str, status: grpc.StatusCode, told: str) -> None:
     """Counts nothing."""
 
 

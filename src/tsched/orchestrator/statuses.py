@@ -22,7 +22,7 @@ from tsched.rpc.wire import failure
 Code = grpc.StatusCode
 Unary = Callable[[Any, Context], Awaitable[Any]]
 Stream = Callable[[Any, Context], AsyncIterator[Any]]
-Observe = Callable[[str, Code], None]
+Observe = Callable[[str, Code, str], None]  # the method, how the call ended, and what the caller was told
 
 _log = logging.getLogger("tsched")
 
@@ -71,7 +71,7 @@ def unary(handle: Unary, observe: Observe, name: str, limits: Limits) -> Unary:
                 answer = await handle(request, context)
         except BaseException as error:
             await _fail(error, context, observe, name)
-        observe(name, Code.OK)
+        observe(name, Code.OK, "")
         return answer
 
     return guarded
@@ -89,7 +89,7 @@ def streaming(handle: Stream, observe: Observe, name: str, limits: Limits) -> St
             raise
         except BaseException as error:
             await _fail(error, context, observe, name)
-        observe(name, Code.OK)
+        observe(name, Code.OK, "")
 
     return guarded
 
@@ -101,17 +101,17 @@ async def _fail(error: BaseException, context: Context, observe: Observe, name: 
     if isinstance(error, asyncio.CancelledError):
         # The client is gone, or the server ends: a cancel that left the handler could keep the client waiting.
         status, told = Code.UNAVAILABLE, failure(errors.SchedulerClosed("the call was ended by the server"))
-        observe(name, Code.CANCELLED)
+        observe(name, Code.CANCELLED, "")
     elif isinstance(error, errors.TschedError):
         status, told = status_of(error), failure(error)
-        observe(name, status)
+        observe(name, status, told.text)
     elif isinstance(error, Exception):
         _log.error("%s failed", name, exc_info=error)
         status, told = (
             Code.INTERNAL,
             failure(errors.TschedError(f"{name} met an unexpected error: see the server's log")),
         )
-        observe(name, status)
+        observe(name, status, told.text)
     else:
         raise error
     with suppress(grpc.aio.InternalError, grpc.aio.UsageError):  # the call has ended meanwhile
